@@ -1,0 +1,71 @@
+# Everything a developer or CI does, by name. Each target makes .venv itself; only Python 3.11+, pip, make and git are needed.
+#
+#   make test TEST_PROCESSES=0      all tests in one process, for a debugger or a quiet machine
+#   make test PYTEST_ARGS="-k wire" some tests only
+#   make run OUT=runs/mine          a run directory of your choice
+
+PYTHON ?= python3
+OUT ?=
+PYTEST_ARGS ?=
+# Most tests use one core, so two processes are faster on two cores. Tests of one file stay together: they share fixtures.
+TEST_PROCESSES ?= 2
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile)
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check bench soak clean
+# A stamp written by a failed installation would be believed the next time.
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## make .venv with the pinned versions and the command .venv/bin/atoll
+
+# torch comes first and by its exact version, so that nothing else decides which build is pulled. The package is built
+# with the pinned setuptools (no build isolation), so nothing unpinned takes part.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Atoll needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "[1/4] making .venv"
+	@$(PYTHON) -m venv .venv
+	@echo "[2/4] installing torch (the largest part)"
+	@$(PIP_INSTALL) torch==2.13.0
+	@echo "[3/4] installing the build tool"
+	@$(PIP_INSTALL) setuptools
+	@echo "[4/4] installing atoll and the developer tools"
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+	@echo "done: $(BIN)/atoll"
+
+# A run directory is never written over, so each `make run` takes the next free name.
+run: $(STAMP)  ## a federated training on scikit-learn's digits: the first thing to try
+	@out='$(OUT)'; number=1; \
+	if [ -z "$$out" ]; then \
+	  out=runs/first; \
+	  while [ -e "$$out" ]; do number=$$((number + 1)); out=runs/first-$$number; done; \
+	fi; \
+	set -x; $(BIN)/atoll run fedavg --data digits --out "$$out"
+
+test: $(STAMP)  ## all tests but the long ones
+	$(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(PYTEST_ARGS)
+
+check: $(STAMP)  ## lint, format, types, and the walls between rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --quiet tests/test_imports.py
+
+bench: $(STAMP)  ## every benchmark, one after the other, each prints ratios
+	@for script in benchmarks/*.py; do \
+	  [ -e "$$script" ] || { echo "no benchmarks yet"; break; }; \
+	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+soak: $(STAMP)  ## the long tests, one at a time
+	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+
+clean:  ## remove .venv and caches; runs stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info

@@ -1,0 +1,69 @@
+"""From the words of a command line to the tables of an experiment file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll.config import Experiment, Raw, merge, override, read_file
+from atoll.data.catalog import DATASETS
+from atoll.data.settings import DataSettings, name_or_folder
+from atoll.errors import ConfigError, nearest
+from atoll.methods import method_names
+
+METHOD_OPTIONS = ("rounds",)
+
+
+def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> Raw:
+    """The tables that `target` (a file or a method) and the options together describe."""
+    raw = _target(target, options.get("data"))
+    for name, value in options.items():
+        if value is not None and name != "data":
+            place = f"{raw['method']}.{name}" if name in METHOD_OPTIONS else name
+            raw = _put(raw, place, value)
+    for assignment in settings:
+        raw = override(raw, assignment)
+    return raw
+
+
+def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> tuple[DataSettings, int]:
+    """The data table of an experiment file, or that of a data set or folder, with options on top; and the seed."""
+    raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
+    for name, value in options.items():
+        if value is not None:
+            raw = _put(raw, name, value)
+    for assignment in settings:
+        raw = override(raw, assignment)
+    return DataSettings.model_validate(raw.get("data", {})), int(raw.get("seed", 1))
+
+
+def free_run_directory(experiment: Experiment) -> Path:
+    """runs/METHOD-DATA-N with the first number that is free."""
+    data = experiment.data.name or Path(experiment.data.folder or "data").name
+    number = 1
+    while (path := Path("runs") / f"{experiment.method}-{data}-{number}").exists():
+        number += 1
+    return path
+
+
+def _target(target: str, data: str | None) -> Raw:
+    if target in method_names():
+        if data is None:
+            raise ConfigError(f"{target}: --data is missing; name a data set (see `atoll datasets`) or a folder of own data")
+        return {"method": target, "data": name_or_folder(data, list(DATASETS))}
+    if not target.endswith(".toml") and not Path(target).exists():
+        raise ConfigError(f"'{target}' is neither a method nor an experiment file; {nearest(target, method_names())}")
+    raw = read_file(Path(target))
+    if not isinstance(raw.get("method"), str):
+        raise ConfigError(f"{target}: method is missing; write for instance method = \"fedavg\" on its first line")
+    if data is not None:
+        table = {key: value for key, value in raw.get("data", {}).items() if key not in ("name", "folder")}
+        raw = {**raw, "data": {**table, **name_or_folder(data, list(DATASETS))}}
+    return raw
+
+
+def _put(raw: Raw, place: str, value: Any) -> Raw:
+    for key in reversed(place.split(".")):
+        value = {key: value}
+    return merge(raw, value)

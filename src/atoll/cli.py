@@ -1,0 +1,240 @@
+"""The command line. Commands only: what they do is elsewhere.
+
+Exit codes: 0 done; 1 a fault of Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run directory
+is damaged; 130 stopped by Ctrl-C after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from atoll.errors import AtollError, ConfigError, Paused
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Federated neural architecture search: find the right network for data that stays where it is.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+datasets_app = typer.Typer(help="Data sets: what there is, and fetching the image sets.", invoke_without_command=True)
+app.add_typer(datasets_app, name="datasets")
+
+out_console = Console()
+error_console = Console(stderr=True)
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; else the environment's ATOLL_DATA.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
+
+
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(help="An experiment file (.toml) or a method; see `atoll methods`.")],
+    data: Annotated[str | None, typer.Option(help="A data set's name, or a folder with one file per client.")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients the data is dealt out to.")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, shards:2, natural, ...")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    preset: Annotated[str | None, typer.Option(help="small (minutes on two cores) or paper.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same bits.")] = None,
+    workers: Workers = None,
+    engine: Annotated[str | None, typer.Option(help="How clients are reached: local.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, or cuda for those who have one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Start a run from an experiment file, or from a method and data."""
+    from atoll import launch
+    from atoll.assemble import assemble, free_run_directory
+    from atoll.config import resolve
+
+    options = {
+        "data": data,
+        "data.clients": clients,
+        "data.partition": partition,
+        "rounds": rounds,
+        "preset": preset,
+        "seed": seed,
+        "engine.workers": workers,
+        "engine.name": engine,
+        "engine.device": device,
+    }
+    experiment = resolve(assemble(target, options, settings or []))
+    folder = out if out is not None else free_run_directory(experiment)
+    with _watched(quiet, folder) as watching:
+        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+    _show(found)
+
+
+@app.command()
+def resume(
+    directory: Annotated[Path, typer.Argument(help="A run directory.")],
+    rounds: Annotated[int | None, typer.Option(help="Go further than was planned.")] = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    accept_changes: Annotated[bool, typer.Option(help="Go on though versions, threads or data have changed.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was stopped, killed or finished."""
+    from atoll import launch
+
+    with _watched(quiet, directory) as watching:
+        found = launch.resume(
+            directory,
+            rounds=rounds,
+            workers=workers,
+            data_dir=data_dir,
+            accept_changes=accept_changes,
+            **watching,
+        )
+    _show(found)
+
+
+@app.command()
+def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """What a run found and what it cost."""
+    from atoll.reading import load
+
+    _show(load(directory))
+
+
+@app.command()
+def methods() -> None:
+    """The methods there are."""
+    from atoll.methods import find_method, method_names
+
+    table = Table("method", "what it does")
+    for name in method_names():
+        table.add_row(name, find_method(name).summary)
+    out_console.print(table)
+
+
+@datasets_app.callback()
+def datasets(context: typer.Context, data_dir: DataDir = None) -> None:
+    """The data sets there are, and which are present."""
+    if context.invoked_subcommand is not None:
+        return
+    from atoll.data import catalogue
+
+    table = Table("name", "kind", "rows", "classes", "present", "where from")
+    for entry in catalogue(data_dir):
+        present = "yes" if entry.present else "no"
+        table.add_row(entry.name, entry.kind, entry.rows, str(entry.classes), present, entry.origin)
+    out_console.print(table)
+
+
+@datasets_app.command()
+def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_dir: DataDir = None) -> None:
+    """Download an image data set from its official address (resumed when cut, checksum verified)."""
+    from atoll.data.fetch import fetch as fetch_files
+    from atoll.report.download import downloading
+
+    with downloading(error_console) as progress:
+        folder = fetch_files(name, data_dir, progress=progress)
+    out_console.print(f"{name}: in {folder}", markup=False)
+
+
+@app.command()
+def partition(
+    target: Annotated[str, typer.Argument(help="An experiment file (.toml), a data set's name or a folder of own data.")],
+    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
+    rule: Annotated[str | None, typer.Option("--partition", help="iid, dirichlet:0.5, classes:5, ...")] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    out: Annotated[Path, typer.Option(help="The picture (png or svg).")] = Path("partition.png"),
+    data_dir: DataDir = None,
+    settings: Settings = None,
+) -> None:
+    """Who holds which classes: a table, and a picture."""
+    from atoll.assemble import assemble_data
+    from atoll.data import load
+    from atoll.report.partition import draw_partition
+    from atoll.report.tables import partition_table
+
+    options = {"data.clients": clients, "data.partition": rule, "seed": seed}
+    data_settings, data_seed = assemble_data(target, options, settings or [])
+    federated = load(data_settings, data_seed, data_dir)
+    out_console.print(partition_table(federated))
+    draw_partition(federated, out)
+    out_console.print(f"drawn in {out}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def doctor(data_dir: DataDir = None) -> None:
+    """Versions, cores, and which data is found: the first thing to send with a question."""
+    from atoll.report.tables import health_table
+
+    out_console.print(health_table(data_dir))
+
+
+def main() -> None:
+    """The program `atoll`: a user's mistake is one line on the error stream, never a traceback."""
+    from atoll.learning.determinism import prepare_environment
+
+    prepare_environment()
+    try:
+        app(standalone_mode=False)
+    except click.exceptions.Exit as ending:
+        sys.exit(ending.exit_code)
+    except click.ClickException as problem:
+        _say(problem.format_message())
+        sys.exit(2)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _say("stopped at once; the last checkpoint stands")
+        sys.exit(INTERRUPTED)
+    except AtollError as problem:
+        _say(str(problem))
+        sys.exit(problem.exit_code)
+    except OSError as problem:
+        _say(f"{problem.filename or 'file system'}: {problem.strerror or problem}; make room or choose another folder")
+        sys.exit(ConfigError.exit_code)
+
+
+@contextmanager
+def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
+    """Progress, and Ctrl-C: the first one stops after the round and a checkpoint, the second at once."""
+    from atoll.report.terminal import progress
+
+    stopping: list[int] = []
+
+    def on_signal(number: int, _frame: object) -> None:
+        if stopping:
+            raise KeyboardInterrupt
+        stopping.append(number)
+        error_console.print("stopping after this round (once more: at once)", markup=False)
+
+    watcher = progress(out_console, quiet)
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield {"watcher": watcher, "stop": lambda: bool(stopping)}
+    except Paused as pause:
+        watcher.close()
+        _say(f"{pause}; go on with: atoll resume {folder}")
+        raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
+    finally:
+        watcher.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(found: Any) -> None:
+    from atoll.report.terminal import show_run
+
+    show_run(out_console, found)
+
+
+def _say(text: str) -> None:
+    error_console.print(f"atoll: {' '.join(text.split())}", style="red", markup=False, highlight=False, soft_wrap=True)

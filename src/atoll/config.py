@@ -1,0 +1,192 @@
+"""Experiment files: TOML in, frozen and strict models out, and back to TOML.
+
+    method = "fedavg"          # which method; its own settings are in the table of its name
+    seed = 1
+    [data]                     # see atoll.data.settings
+    [engine]
+    [fedavg]
+
+A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never altered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from atoll.data.settings import DataSettings
+from atoll.errors import ConfigError, nearest
+from atoll.methods import find_method, method_names
+from atoll.methods.base import MethodConfig
+
+Raw = dict[str, Any]
+PRESETS = ("small", "paper")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine")
+
+
+class EngineSettings(BaseModel):
+    """How tasks reach clients: the `[engine]` table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["local"] = "local"
+    workers: int | None = Field(default=None, ge=0)  # None: one per core; 0: everything in this process
+    device: str = "cpu"
+    deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
+
+
+class Experiment(BaseModel):
+    """A complete experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    method: str
+    preset: str = "small"
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    patience: int = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
+    data: DataSettings
+    engine: EngineSettings = EngineSettings()
+    settings: MethodConfig
+
+
+def read_file(path: Path) -> Raw:
+    """The tables of an experiment file, not yet checked."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = nearest(str(path), method_names())
+        raise ConfigError(f"{path}: no such file, and no method of that name ({hint})") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: a folder, not an experiment file; own data is named by --data") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path}: cannot be read ({problem})") from None
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigError(f"{path}: not valid TOML: {problem}") from None
+
+
+def resolve(raw: Raw) -> Experiment:
+    """Preset and user's tables merged and checked. Wrong values are a `ConfigError` that names the place."""
+    method = raw.get("method")
+    if not isinstance(method, str):
+        raise ConfigError(f"method = {method!r}: must name a method; {nearest('', method_names())}")
+    method_class = find_method(method)
+    for key in raw:
+        if key not in (*COMMON, method):
+            raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}")
+    merged = merge(preset(method, raw.get("preset", "small")), raw)
+    settings = _validate(method_class.Config, merged.pop(method, {}), method)
+    return _validate(Experiment, {**merged, "settings": settings}, "")
+
+
+def preset(method: str, name: Any) -> Raw:
+    """The tables of a preset that ships with the package."""
+    if name not in PRESETS:
+        raise ConfigError(f"preset = {name!r}: unknown; {nearest(str(name), PRESETS)}")
+    text = resources.files("atoll.presets").joinpath(method, f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
+    """`base` with the values of `over` put on top, table by table."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def override(raw: Raw, assignment: str) -> Raw:
+    """`raw` with one `a.b=value` from the command line; the value is read as TOML, and as text where that fails."""
+    path, equals, text = assignment.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {assignment}: must have the form key=value, for instance --set fedavg.lr=0.05")
+    value: Any
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for key in reversed(keys):
+        value = {key: value}
+    return merge(raw, value)
+
+
+def dump(experiment: Experiment) -> str:
+    """The experiment as TOML text that `resolve` reads back to an equal one."""
+    plain = experiment.model_dump(mode="json")
+    settings = plain.pop("settings")
+    return to_toml({**plain, experiment.method: settings})
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """TOML text of nested tables. None means unset and is left out."""
+    lines: list[str] = []
+    _write_table(table, (), lines)
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _write_table(table: Mapping[str, Any], path: Sequence[str], lines: list[str]) -> None:
+    for key, value in table.items():
+        if value is not None and not isinstance(value, Mapping):
+            lines.append(f"{_key(key)} = {_value(value)}")
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner = (*path, _key(key))
+            lines.extend(("", f"[{'.'.join(inner)}]"))
+            _write_table(value, inner, lines)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
+    raise TypeError(f"{value!r} has no form in TOML")
+
+
+def _validate(model: type[Any], values: Any, place: str) -> Any:
+    try:
+        return model.model_validate(values)
+    except ValidationError as problem:
+        raise ConfigError(_one_line(problem, model, place)) from None
+
+
+def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> str:
+    """The first fault in words: where it is, what stands there, what the rule is."""
+    first = problem.errors()[0]
+    path = ".".join(str(part) for part in ((place,) if place else ()) + first["loc"])
+    if first["type"] == "extra_forbidden":
+        inner = model
+        for part in first["loc"][:-1]:
+            inner = inner.model_fields[str(part)].annotation  # type: ignore[assignment]
+        return f"{path}: unknown setting; {nearest(str(first['loc'][-1]), inner.model_fields)}"
+    if first["type"] == "missing":
+        return f"{path}: missing; it must be set"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if first["type"] == "value_error" and path in ("", "data"):
+        return message
+    return f"{path} = {first['input']!r}: {message}"
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """Where downloaded data sets are: `--data-dir`, else the environment's ATOLL_DATA."""
+    if given is not None:
+        return given
+    return Path(os.environ["ATOLL_DATA"]) if os.environ.get("ATOLL_DATA") else None

@@ -1,0 +1,47 @@
+"""Small data sets that come with scikit-learn: no file, no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.data.source import Source, make_source
+
+
+def digits(_folder: Path | None = None) -> Source:
+    """1797 handwritten digits of 8x8, sixteen shades, brought to 0 ... 1."""
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    return make_source(
+        (bunch.images / 16.0).astype(np.float32),
+        bunch.target,
+        class_names=[str(digit) for digit in range(10)],
+        what="digits",
+    )
+
+
+def breast_cancer(_folder: Path | None = None) -> Source:
+    """569 tumours, 30 measures of cell nuclei."""
+    from sklearn.datasets import load_breast_cancer
+
+    return _table(load_breast_cancer(), "breast_cancer")
+
+
+def wine(_folder: Path | None = None) -> Source:
+    """178 wines of three growers, 13 chemical measures."""
+    from sklearn.datasets import load_wine
+
+    return _table(load_wine(), "wine")
+
+
+def _table(bunch: Any, name: str) -> Source:
+    return make_source(
+        bunch.data,
+        bunch.target,
+        class_names=[str(word) for word in bunch.target_names],
+        feature_names=[str(word) for word in bunch.feature_names],
+        what=name,
+    )

@@ -1,0 +1,99 @@
+"""The data sets Atoll knows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from atoll.data import builtin, images_known, sensors
+from atoll.data.places import data_folder
+from atoll.data.published import PUBLISHED
+from atoll.data.source import Source
+from atoll.errors import DataError, nearest
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One entry: what it is, where it comes from and how it is read. No `file`: an image set, or built in."""
+
+    name: str
+    kind: Literal["image", "table"]
+    rows: str
+    classes: int
+    origin: str
+    read: Callable[[Path | None], Source]
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of `atoll datasets`."""
+
+    name: str
+    kind: Literal["image", "table"]
+    rows: str
+    classes: int
+    origin: str
+    present: bool
+    fetchable: bool
+
+
+def _image(name: str, rows: str, classes: int, origin: str) -> Dataset:
+    return Dataset(name, "image", rows, classes, origin, partial(images_known.image_set, name))
+
+
+_ALL = (
+    Dataset("digits", "image", "1,797", 10, "scikit-learn", builtin.digits),
+    Dataset("breast_cancer", "table", "569", 2, "scikit-learn", builtin.breast_cancer),
+    Dataset("wine", "table", "178", 3, "scikit-learn", builtin.wine),
+    _image("mnist", "60,000 + 10,000", 10, "LeCun, Cortes, Burges"),
+    _image("fashion_mnist", "60,000 + 10,000", 10, "Zalando Research"),
+    _image("cifar10", "50,000 + 10,000", 10, "Krizhevsky 2009"),
+    _image("cifar10_small", "15,000 + 3,000", 10, "a balanced subset of cifar10"),
+    _image("cifar100", "50,000 + 10,000", 100, "Krizhevsky 2009"),
+    _image("svhn", "73,257 + 26,032", 10, "Netzer et al. 2011, cropped digits"),
+    Dataset("uci_har", "table", "7,352", 6, "Anguita et al. 2013, 21 subjects", sensors.uci_har, "uci_har.npz"),
+    Dataset("wisdm", "table", "5,418", 6, "Kwapisz et al. 2010, 36 subjects", sensors.wisdm, "wisdm_v11.npz"),
+    Dataset("wisdm_v11", "table", "5,418", 6, "the same as wisdm", sensors.wisdm, "wisdm_v11.npz"),
+    Dataset("apnea_hrv", "table", "33,866", 2, "Penzel et al. 2000, 70 nights", sensors.apnea_hrv, "apnea_hrv.npz"),
+    Dataset(
+        "apnea_hrv_5min",
+        "table",
+        "33,866",
+        2,
+        "the same nights, over 5 minutes",
+        sensors.apnea_hrv_5min,
+        "apnea_hrv.npz",
+    ),
+)
+DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ALL}
+NAMES: tuple[str, ...] = tuple(DATASETS)
+
+
+def read(name: str, folder: Path | None) -> Source:
+    """The data set of this name, from `folder` if it needs files."""
+    if name not in DATASETS:
+        raise DataError(f"data.name = '{name}': no such data set; {nearest(name, DATASETS)}")
+    return DATASETS[name].read(folder)
+
+
+def catalogue(data_dir: str | Path | None = None) -> list[Entry]:
+    """Every data set, and whether its files are in the data folder (argument or ATOLL_DATA). Nothing is read."""
+    folder = data_folder(data_dir)
+    return [
+        Entry(one.name, one.kind, one.rows, one.classes, one.origin, _present(one, folder), one.name in PUBLISHED)
+        for one in DATASETS.values()
+    ]
+
+
+def _present(dataset: Dataset, folder: Path | None) -> bool:
+    if dataset.origin == "scikit-learn":
+        return True
+    if folder is None:
+        return False
+    if dataset.file:
+        return any((place / dataset.file).is_file() for place in (folder, folder / dataset.name))
+    return bool(images_known.find(dataset.name, folder))

@@ -1,0 +1,142 @@
+"""From tables of words to numbers, by declared rules that are the same for all clients.
+
+A feature whose every value is a number in every file is a number; any other is text, which needs the setting
+`categories`: `code` numbers its different values in alphabetical order, `onehot` makes one column of each.
+An empty cell, NA, NaN, null, None or ? is a missing value: a gap among numbers (`missing` says how it is filled),
+a category of its own among words. Missing values are refused unless `missing` is set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.data.csv_table import CsvTable
+from atoll.data.source import Missing
+from atoll.errors import DataError, nearest
+from atoll.messages import Array
+
+ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+UNKNOWN = "(missing)"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """All tables' features and labels, file after file."""
+
+    x: npt.NDArray[np.float32]
+    labels: Array
+    features: list[str]
+
+
+def to_numbers(
+    tables: list[CsvTable], label: str, categories: str, missing: Missing, drop: str | None = None
+) -> Numbers:
+    """Features and labels of all tables; `drop` is a column that is neither (the client's name)."""
+    features = _features(tables, label, drop)
+    if missing == "refuse":
+        _refuse_gaps(tables, features)
+    blocks: list[npt.NDArray[np.float64]] = []
+    names: list[str] = []
+    for feature in features:
+        pieces = [_as_numbers(table.column(feature)) for table in tables]
+        if all(piece is not None for piece in pieces):
+            blocks.append(np.concatenate([piece for piece in pieces if piece is not None])[:, None])
+            names.append(feature)
+            continue
+        if categories == "refuse":
+            raise DataError(_text_message(tables, feature))
+        block, titles = _categories([word for table in tables for word in table.column(feature)], feature, categories)
+        blocks.append(block)
+        names += titles
+    with np.errstate(over="ignore"):
+        x = np.concatenate(blocks, axis=1).astype(np.float32)
+    return Numbers(x, class_labels(tables, label), names)
+
+
+def class_labels(tables: list[CsvTable], label: str) -> Array:
+    """The labels of all tables: whole numbers if every one of them is, words otherwise."""
+    words: list[str] = []
+    for table in tables:
+        column = table.column(label)
+        for line, word in zip(table.lines, column, strict=True):
+            if word.lower() in ABSENT:
+                raise DataError(
+                    f"'{table.path}' line {line} has no label in column '{label}'; add it or remove the row"
+                )
+        words += column
+    numbers = _as_numbers(words)
+    if numbers is not None and bool((numbers == np.floor(numbers)).all()) and bool((abs(numbers) < 2**53).all()):
+        return numbers.astype(np.int64)
+    return np.array(words, dtype=np.str_)
+
+
+def _features(tables: list[CsvTable], label: str, drop: str | None) -> list[str]:
+    """The feature columns, in the first file's order; every file must have the same ones."""
+    first = tables[0]
+    for table in tables:
+        if label not in table.columns:
+            raise DataError(
+                f"'{table.path}' has no label column '{label}'; name the right one with data.label: "
+                f"{nearest(label, table.columns)}"
+            )
+        different = sorted(set(table.columns) ^ set(first.columns))
+        if different:
+            holder, other = (table, first) if different[0] in table.columns else (first, table)
+            raise DataError(
+                f"column '{different[0]}' is in '{holder.path}' but not in '{other.path}'; "
+                "all clients need the same columns"
+            )
+    features = [name for name in first.columns if name not in (label, drop)]
+    if not features:
+        raise DataError(f"'{first.path}' has no column besides the label; a table needs at least one feature")
+    return features
+
+
+def _refuse_gaps(tables: list[CsvTable], features: list[str]) -> None:
+    for table in tables:
+        for feature in features:
+            for line, word in zip(table.lines, table.column(feature), strict=True):
+                if word.lower() in ABSENT:
+                    raise DataError(
+                        f"'{table.path}' line {line}, column '{feature}': the value is missing; set data.missing to "
+                        "'mean', 'median' or 'zero' to fill it, or remove the row"
+                    )
+
+
+def _as_numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
+    """The column as numbers with NaN for gaps, or None if one of them is text."""
+    values = [_number(word) for word in words]
+    return None if None in values else np.array(values, dtype=np.float64)
+
+
+def _number(word: str) -> float | None:
+    """A finite number, NaN for a missing value, None for text (infinity and 1_000 count as text)."""
+    try:
+        value = float(word)
+    except ValueError:
+        return math.nan if word.lower() in ABSENT else None
+    return None if math.isinf(value) or "_" in word else value
+
+
+def _text_message(tables: list[CsvTable], feature: str) -> str:
+    for table in tables:
+        for line, word in zip(table.lines, table.column(feature), strict=True):
+            if _number(word) is None:
+                return (
+                    f"'{table.path}' line {line}, column '{feature}': '{word[:40]}' is not a finite number; set "
+                    "data.categories to 'code' or 'onehot' to allow text, or remove the column"
+                )
+    raise AssertionError("a text column without text")
+
+
+def _categories(words: list[str], feature: str, rule: str) -> tuple[npt.NDArray[np.float64], list[str]]:
+    """One column of codes, or one column a category."""
+    filled = [UNKNOWN if word.lower() in ABSENT else word for word in words]
+    found, codes = np.unique(np.array(filled, dtype=np.str_), return_inverse=True)
+    if rule == "code":
+        return codes.astype(np.float64)[:, None], [feature]
+    return np.eye(len(found))[codes], [f"{feature}={name}" for name in found.tolist()]

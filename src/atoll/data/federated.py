@@ -1,0 +1,202 @@
+"""All clients' data, lazily: one array of rows, and an index of who holds which of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.data import storage
+from atoll.data.holdings import Holdings, Preparation, pool, prepare
+from atoll.data.naming import group_by_id
+from atoll.data.partition import natural
+from atoll.data.scaling import Floats, Scaling
+from atoll.data.source import Missing, Scale, make_source
+from atoll.data.split import Blocks, Shares
+from atoll.errors import DataError
+from atoll.messages import Array, ClientInfo, Part, Schema
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's rows. Nothing is gathered before `part` is called, and nothing is kept afterwards."""
+
+    name: str
+    schema: Schema
+    _held: Holdings
+    _holder: int
+
+    def part(self, part: Part) -> tuple[Floats, Labels]:
+        """Fresh arrays: `x` float32, C-contiguous and scaled, `y` class numbers. A part may be empty."""
+        rows = self._held.rows_of(self._holder, part)
+        return self._held.gather(self._holder, rows), np.take(self._held.y, rows)
+
+    @property
+    def sizes(self) -> dict[Part, int]:
+        """Rows of every part."""
+        first, second, third, end = self._held.bounds[self._holder].tolist()
+        return {"train": second - first, "validation": third - second, "test": end - third}
+
+
+class Federated:
+    """A federation's data. Many clients share the arrays; a look-up costs the same however many there are.
+
+    schema     the shape all clients share
+    names      the clients, in order; stable for the same data and partition
+    benchmark  pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
+    holdings   the arrays and the index behind it all
+    """
+
+    def __init__(self, schema: Schema, holdings: Holdings, share_labels: bool = False) -> None:
+        """Most people want `from_arrays` or `atoll.data.load`."""
+        self.schema = schema
+        self.holdings = holdings
+        self.names = holdings.names
+        self.benchmark = holdings.benchmark
+        self.share_labels = share_labels
+        self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark])}
+        if len(self._holder) != len(holdings.bounds):
+            raise DataError("two clients have the same name; every client needs a name of its own")
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Array,
+        y: Array,
+        clients: Sequence[int] | Sequence[str] | Array,
+        *,
+        class_names: Sequence[str] | None = None,
+        feature_names: Sequence[str] | None = None,
+        test: tuple[Array, Array] | None = None,
+        split: Shares = (0.6, 0.2, 0.2),
+        blocks: Blocks = "random",
+        scale: Scale = "none",
+        logarithm: bool = False,
+        missing: Missing = "refuse",
+        share_labels: bool = False,
+        seed: int = 0,
+    ) -> Federated:
+        """A federation from arrays: row `i` belongs to client `clients[i]` (a word, or a number `n`: "client-n").
+
+        `x` is (rows, features) or images, channels first or last (`atoll.data.source.channels_first` has the rule);
+        `y` holds whole numbers or words. `test` is an official test set (x, y) that belongs to no client. The other
+        arguments mean what they mean in `[data]`.
+        """
+        groups, names = group_by_id(np.asarray(clients), "client")
+        source = make_source(
+            np.asarray(x),
+            np.asarray(y),
+            class_names=class_names,
+            feature_names=feature_names,
+            groups=groups,
+            group_names=names,
+            test=None if test is None else (np.asarray(test[0]), np.asarray(test[1])),
+        )
+        if len(groups) != len(source.y):
+            raise DataError(f"{len(groups)} client ids for {len(source.y)} rows; give every row the id of its client")
+        preparation = Preparation(split, blocks, scale, logarithm, missing, share_labels)
+        return cls(source.schema, prepare(source, natural(groups), names, preparation, seed), share_labels)
+
+    @property
+    def rows(self) -> int:
+        """Rows that the clients hold, the official test set not counted."""
+        return int(self.holdings.bounds[len(self.names) - 1, 3])
+
+    def client(self, name: str) -> ClientData:
+        """The data of a client or of a benchmark slice."""
+        try:
+            return ClientData(name, self.schema, self.holdings, self._holder[name])
+        except KeyError:
+            known = f"'{self.names[0]}' to '{self.names[-1]}'"
+            raise DataError(f"there is no client '{name}'; the {len(self.names)} clients are named {known}") from None
+
+    def sizes(self, name: str) -> dict[Part, int]:
+        """Rows of every part."""
+        return self.client(name).sizes
+
+    def labels(self, name: str) -> tuple[int, ...]:
+        """Training rows per class."""
+        held = np.take(self.holdings.y, self.holdings.rows_of(self.client(name)._holder, "train"))
+        return tuple(np.bincount(held, minlength=self.schema.outputs).tolist())
+
+    def info(self, name: str) -> ClientInfo:
+        """What the server may know of a client: its labels only if the data settings share them."""
+        return ClientInfo(name, self.sizes(name), self.schema, self.labels(name) if self.share_labels else None)
+
+    def pooled(self) -> Federated:
+        """The same rows, parts and scale in the hands of one client, for training in one place."""
+        return Federated(self.schema, pool(self.holdings), self.share_labels)
+
+    def digest(self) -> str:
+        """sha256 over the arrays and the index of who holds which rows."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        held = self.holdings
+        digest = hashlib.sha256()
+        for array in (held.x, held.y, held.rows, held.bounds, held.scaling.mean, held.scaling.deviation):
+            digest.update(f"{array.dtype.str}{array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        digest.update(repr((self.schema, self.names, self.benchmark, held.scaling.logarithm)).encode())
+        return digest.hexdigest()
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything to a folder that `attach` reads."""
+        held = self.holdings
+        arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
+        if len(held.scaling.mean):
+            arrays |= {"mean": held.scaling.mean, "deviation": held.scaling.deviation}
+        index = {
+            "schema": {
+                "kind": self.schema.kind,
+                "shape": list(self.schema.shape),
+                "classes": list(self.schema.classes),
+                "features": list(self.schema.features),
+            },
+            "names": self.names,
+            "benchmark": self.benchmark,
+            "logarithm": held.scaling.logarithm,
+            "share_labels": self.share_labels,
+            "digest": self.digest(),
+        }
+        storage.write(Path(folder), arrays, index)
+
+    @classmethod
+    def attach(cls, folder: str | Path) -> Federated:
+        """A saved federation, mapped into memory: processes on one machine share its pages."""
+        arrays, index = storage.read(Path(folder))
+        nothing = np.zeros((0, 0), dtype=np.float32)
+        scaling = Scaling(index["logarithm"], arrays.get("mean", nothing), arrays.get("deviation", nothing))
+        holdings = Holdings(
+            arrays["x"],
+            arrays["y"],
+            arrays["rows"],
+            arrays["bounds"],
+            scaling,
+            index["names"],
+            index["benchmark"],
+        )
+        federated = cls(_schema(index["schema"]), holdings, index["share_labels"])
+        federated._digest = index["digest"]
+        return federated
+
+    def __repr__(self) -> str:
+        shape = "x".join(str(size) for size in self.schema.shape)
+        test = f" + {len(self.holdings.rows) - self.rows:,} test" if self.benchmark else ""
+        return (
+            f"Federated({len(self.names):,} clients, {self.schema.kind} rows of {shape}, "
+            f"{self.schema.outputs} classes, {self.rows:,} rows{test})"
+        )
+
+
+def _schema(saved: dict[str, Any]) -> Schema:
+    return Schema(saved["kind"], tuple(saved["shape"]), tuple(saved["classes"]), tuple(saved["features"]))

@@ -1,0 +1,97 @@
+"""Downloads published data files: resumed when cut, checked, and put in place in one step."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from atoll.data.checksums import file_digest
+from atoll.data.published import PUBLISHED
+from atoll.errors import DataError, nearest
+
+Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all if the server says
+BLOCK = 1 << 16
+ATTEMPTS = 5  # without a single new byte, before giving up
+SECONDS = 30.0  # of silence
+
+
+def fetch(name: str, folder: str | Path, base: str | None = None, progress: Progress | None = None) -> list[Path]:
+    """Get a data set's files into `folder/name`; those already there and intact are left alone.
+
+    `base` is another address to load from, a mirror. What a cut download brought is kept in a `.part` file and
+    continued, now or in a later call.
+    """
+    if name not in PUBLISHED:
+        raise DataError(f"data set '{name}' cannot be fetched; {nearest(name, PUBLISHED)}")
+    source = PUBLISHED[name]
+    place = Path(folder).expanduser() / name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return [
+            _fetch_file(f"{(base or source.base).rstrip('/')}/{file}", place / file, known, progress)
+            for file, known in source.files.items()
+        ]
+    except OSError as error:
+        raise DataError(f"cannot write to '{place}' ({error.strerror or error}); name another folder") from None
+
+
+def _fetch_file(address: str, target: Path, known: str, progress: Progress | None) -> Path:
+    algorithm, _, wanted = known.partition(":")
+    if target.exists() and file_digest(target, algorithm) == wanted:
+        return target
+    part = target.with_name(f"{target.name}.part")
+    _complete(address, part, progress)
+    found = file_digest(part, algorithm)
+    if found != wanted:
+        part.unlink()
+        raise DataError(
+            f"{address} has {algorithm} {found}, not the published {wanted}; the download was thrown away: try again, "
+            f"or put the right file at '{target}' yourself"
+        )
+    os.replace(part, target)
+    return target
+
+
+def _complete(address: str, part: Path, progress: Progress | None) -> None:
+    """Load until the server has nothing more to give, continuing where it was cut."""
+    idle = 0
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            if _continue(address, part, before, progress):
+                return
+            problem = "the connection was cut"
+        except urllib.error.HTTPError as error:
+            if error.code == 416 and before:
+                # Nothing lies beyond what we have: complete, or a leftover of another file; the checksum will tell.
+                return
+            raise DataError(f"{address} answered {error.code} {error.reason}; check the address or try later") from None
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            problem = str(getattr(error, "reason", error)) or type(error).__name__
+        grown = part.exists() and part.stat().st_size > before
+        idle = 0 if grown else idle + 1
+        if idle >= ATTEMPTS:
+            raise DataError(
+                f"{address} cannot be loaded ({problem}); what arrived is kept, run the command again to continue"
+            )
+
+
+def _continue(address: str, part: Path, have: int, progress: Progress | None) -> bool:
+    """One request for what is missing. True if the server sent all it had announced."""
+    request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        if answer.status != 206:
+            have = 0  # the server ignores ranges and sends everything
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length is not None else None
+        with part.open("ab" if have else "wb") as file:
+            while block := answer.read1(BLOCK):
+                file.write(block)
+                have += len(block)
+                if progress is not None:
+                    progress(part.name.removesuffix(".part"), have, total)
+    return total is None or have >= total

@@ -1,0 +1,123 @@
+"""From the `[data]` table to a federation: read, cap, deal out, prepare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from atoll.data import catalog, partition
+from atoll.data.federated import Federated
+from atoll.data.folder import read_folder
+from atoll.data.holdings import Preparation, prepare
+from atoll.data.naming import numbered
+from atoll.data.partition import Indices, Partition
+from atoll.data.places import data_folder
+from atoll.data.settings import DataSettings, PartitionRule, parse_partition
+from atoll.data.source import Source
+from atoll.errors import DataError
+from atoll.rng import Generator, stream
+
+CLIENTS = 10  # when a partition needs a number and none is given
+
+
+def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> Federated:
+    """The federation the settings describe. The same settings, seed and files give the same bits."""
+    source = _read(settings, data_dir)
+    if settings.rows is not None:
+        source = _cap_training(source, settings.rows, stream(seed, "rows"))
+    if settings.test_rows is not None:
+        source = _cap_test(source, settings.test_rows, stream(seed, "test_rows"))
+    rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
+    dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
+    holdings = prepare(source, dealt, names, preparation(settings, source), seed)
+    return Federated(source.schema, holdings, settings.share_labels)
+
+
+def preparation(settings: DataSettings, source: Source) -> Preparation:
+    """The settings with the data set's defaults where they say nothing."""
+    defaults = source.defaults
+    usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
+    usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
+    return Preparation(
+        split=settings.split or defaults.split or usual_split,
+        blocks=settings.blocks or defaults.blocks,
+        scale=settings.scale or usual_scale,
+        logarithm=defaults.logarithm if settings.logarithm is None else settings.logarithm,
+        missing=settings.missing or defaults.missing,
+        share_labels=settings.share_labels,
+    )
+
+
+def deal(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
+    """Who holds which rows, and what the clients are called."""
+    if rule.kind == "natural":
+        return _natural(source, wanted, rng)
+    clients = CLIENTS if wanted is None else wanted
+    labels, total = source.y, source.schema.outputs
+    match rule.kind:
+        case "iid":
+            dealt = partition.iid(labels, clients, rng)
+        case "classes":
+            dealt = partition.classes(labels, clients, int(rule.number), total, rng)
+        case "shards":
+            dealt = partition.shards(labels, clients, int(rule.number), rng)
+        case "dirichlet":
+            dealt = partition.dirichlet(labels, clients, rule.number, total, rng)
+        case _:
+            dealt = partition.quantity(labels, clients, rule.number, rng)
+    return dealt, numbered(clients)
+
+
+def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
+    if source.groups is None:
+        raise DataError(
+            "partition 'natural': this data set does not say whose its rows are; write iid, dirichlet:0.5, classes:K, "
+            "shards:K or quantity:0.5"
+        )
+    dealt = partition.natural(source.groups)
+    names = list(source.group_names)
+    if wanted is None or wanted == len(names):
+        return dealt, names
+    if wanted > len(names):
+        raise DataError(f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}")
+    chosen = np.sort(rng.permutation(len(names))[:wanted])
+    pieces = [dealt.client(int(client)) for client in chosen]
+    offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    return Partition(np.concatenate(pieces), offsets), [names[int(client)] for client in chosen]
+
+
+def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
+    if settings.name is not None:
+        return catalog.read(settings.name, data_folder(data_dir))
+    return read_folder(settings)
+
+
+def _cap_training(source: Source, rows: int, rng: Generator) -> Source:
+    if rows > len(source.y):
+        raise DataError(f"data.rows = {rows}: there are only {len(source.y)} training rows; lower it or leave it out")
+    kept = balanced(source.y, rows, rng)
+    groups = None if source.groups is None else source.groups[kept]
+    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups)
+
+
+def _cap_test(source: Source, rows: int, rng: Generator) -> Source:
+    if source.test is None:
+        raise DataError(f"data.test_rows = {rows}: this data set has no official test set; leave it out")
+    x, y = source.test
+    if rows > len(y):
+        raise DataError(f"data.test_rows = {rows}: the official test set has {len(y)} rows; lower it or leave it out")
+    kept = balanced(y, rows, rng)
+    return replace(source, test=(x[kept], y[kept]))
+
+
+def balanced(labels: Indices, rows: int, rng: Generator) -> Indices:
+    """`rows` random row numbers, ascending, with equally many of every class as far as the classes reach."""
+    shuffled = rng.permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    ordered = labels[by_class]
+    rank = np.arange(len(labels)) - np.searchsorted(ordered, ordered)  # first, second, ... of its class
+    # Everybody's first row comes before anybody's second one; within a rank the order is random.
+    turn = np.lexsort((rng.permutation(len(labels)), rank))
+    return np.sort(by_class[turn[:rows]])

@@ -1,0 +1,30 @@
+"""Names of clients: stable, unique, and sorted the way people count."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from atoll.data.partition import Indices
+from atoll.errors import DataError
+from atoll.messages import Array
+
+
+def numbered(clients: int) -> list[str]:
+    """client-000, client-001, ...: padded so that sorting by name is sorting by number."""
+    width = max(3, len(str(clients - 1)))
+    return [f"client-{number:0{width}d}" for number in range(clients)]
+
+
+def group_by_id(ids: Array, word: str) -> tuple[Indices, list[str]]:
+    """Group numbers and names from one id a row: a word is its own name, the number 5 becomes "subject-05"."""
+    if ids.ndim != 1 or ids.dtype.kind not in "uiU" or not len(ids):
+        raise DataError(f"client ids of shape {ids.shape} and type {ids.dtype}: give one whole number or word a row")
+    found, groups = np.unique(ids, return_inverse=True)
+    if ids.dtype.kind == "U":
+        names = [str(name) for name in found.tolist()]
+    else:
+        width = max(2, len(str(found.max())))
+        names = [f"{word}-{number:0{width}d}" for number in found.tolist()]
+    if "" in names:
+        raise DataError("a row has an empty client id; every row needs the name of its client")
+    return groups.astype(np.int64), names

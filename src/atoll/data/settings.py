@@ -1,0 +1,135 @@
+"""The `[data]` table of an experiment file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from atoll.data.source import Missing, Scale
+from atoll.data.split import Blocks, check_shares
+from atoll.errors import ConfigError, DataError, nearest
+
+Categories = Literal["refuse", "code", "onehot"]
+
+PARTITIONS = {  # the number each kind takes, if any
+    "iid": None,
+    "natural": None,
+    "classes": int,
+    "shards": int,
+    "dirichlet": float,
+    "quantity": float,
+}
+
+
+class PartitionRule(NamedTuple):
+    """A partition as written, taken apart: `classes:5` is kind "classes" with number 5."""
+
+    kind: str
+    number: float = 0.0
+
+
+class DataSettings(BaseModel):
+    """Where the data comes from and how it is dealt out. What is left out (None) is the data set's own default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: StrictStr | None = Field(None, description="a data set of the catalogue, see `atoll datasets`")
+    folder: StrictStr | None = Field(None, description="own data: one CSV or NPZ per client, or client/class/*.png")
+    clients: StrictInt | None = Field(None, description="default: 10; natural partition: all there are")
+    partition: StrictStr | None = Field(None, description="iid, natural, classes:K, shards:K, dirichlet:A, quantity:A")
+    rows: StrictInt | None = Field(None, description="use only so many training rows, drawn at random, by class")
+    test_rows: StrictInt | None = Field(None, description="use only so many rows of the official test set")
+    split: tuple[StrictFloat, StrictFloat, StrictFloat] | None = Field(
+        None,
+        description="each client's train, validation and test share; default 0.6, 0.2, 0.2 or, with an "
+        "official test set, 0.8, 0.2, 0",
+    )
+    blocks: Blocks | None = Field(None, description="random, contiguous (order of time), by_class (time in a class)")
+    scale: Scale | None = Field(
+        None,
+        description="none, client, federated (count, mean and variance leave the client); "
+        "default: federated for tables, none for images",
+    )
+    logarithm: StrictBool | None = Field(None, description="take log(1 + |x|), keeping the sign, before scaling")
+    label: Annotated[StrictStr, Field(min_length=1)] = Field("label", description="own data: the column of the class")
+    client_column: StrictStr | None = Field(None, description="own data in one CSV: the column of the client's name")
+    missing: Missing | None = Field(None, description="refuse, or fill with the client's mean, median, or zero")
+    categories: Categories = Field("refuse", description="text features: refuse, code (whole numbers), onehot")
+    share_labels: StrictBool = Field(False, description="clients tell the server their training rows per class")
+
+    @field_validator("clients", "rows", "test_rows")
+    @classmethod
+    def _at_least_one(cls, value: int | None, info: Any) -> int | None:
+        least = {"clients": 1, "rows": 2, "test_rows": 2}[info.field_name]
+        if value is not None and value < least:
+            raise ConfigError(f"data.{info.field_name} = {value}: it must be {least} or more; raise it or leave it out")
+        return value
+
+    @field_validator("partition")
+    @classmethod
+    def _partition_is_known(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_partition(value)
+        return value
+
+    @field_validator("split")
+    @classmethod
+    def _shares_fit(cls, value: tuple[float, float, float] | None) -> tuple[float, float, float] | None:
+        if value is not None:
+            try:
+                check_shares(value)
+            except DataError as error:
+                raise ConfigError(f"data.{error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> DataSettings:
+        if (self.name is None) == (self.folder is None):
+            both = "both are given" if self.name is not None else "neither is given"
+            raise ConfigError(f"data.name and data.folder: {both}; give the name of a data set or a folder of own data")
+        if self.name is not None and self.client_column is not None:
+            raise ConfigError(f"data.client_column = '{self.client_column}' is for own data only; leave it out")
+        return self
+
+
+def parse_partition(text: str) -> PartitionRule:
+    """`dirichlet:0.5` -> ("dirichlet", 0.5); refuses unknown kinds and impossible numbers."""
+    kind, colon, number = text.partition(":")
+    if kind not in PARTITIONS:
+        raise ConfigError(f"data.partition = '{text}': unknown; {nearest(kind, PARTITIONS)}")
+    wanted = PARTITIONS[kind]
+    if wanted is None:
+        if colon:
+            raise ConfigError(f"data.partition = '{text}': {kind} takes no number; write {kind}")
+        return PartitionRule(kind)
+    example = "2" if wanted is int else "0.5"
+    try:
+        value = wanted(number)
+    except ValueError:
+        rule = "a whole number" if wanted is int else "a number"
+        raise ConfigError(f"data.partition = '{text}': {kind} takes {rule}; write {kind}:{example}") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ConfigError(f"data.partition = '{text}': the number must be above 0; write {kind}:{example}")
+    return PartitionRule(kind, value)
+
+
+def name_or_folder(word: str, known: list[str]) -> dict[str, str]:
+    """What `--data WORD` means: the name of a data set, or a folder or file of own data."""
+    if word in known:
+        return {"name": word}
+    if Path(word).exists():
+        return {"folder": word}
+    raise DataError(f"'{word}' is neither a data set nor an existing folder; {nearest(word, known)}")

@@ -1,0 +1,142 @@
+"""A data set as read, before it is dealt out: checked arrays, their schema and what suits them by default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from atoll.data.partition import Indices
+from atoll.data.split import Blocks, Shares
+from atoll.errors import DataError
+from atoll.messages import Array, Schema
+
+Scale = Literal["none", "client", "federated"]
+Missing = Literal["refuse", "mean", "median", "zero"]
+CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What is used where the settings say nothing."""
+
+    scale: Scale | None = None  # None: federated for tables, none for images
+    logarithm: bool = False
+    blocks: Blocks = "random"
+    missing: Missing = "refuse"
+    split: Shares | None = None  # None: 0.8/0.2/0 with an official test set, else 0.6/0.2/0.2
+
+
+@dataclass(frozen=True)
+class Source:
+    """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client."""
+
+    x: Array
+    y: Indices
+    schema: Schema
+    groups: Indices | None = None
+    group_names: tuple[str, ...] = ()
+    test: tuple[Array, Indices] | None = None
+    defaults: Defaults = Defaults()
+
+
+def make_source(
+    x: Array,
+    y: Array,
+    *,
+    class_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    groups: Indices | None = None,
+    group_names: Sequence[str] = (),
+    test: tuple[Array, Array] | None = None,
+    defaults: Defaults = Defaults(),  # noqa: B008 - frozen
+    what: str = "x and y",
+) -> Source:
+    """Check the arrays, bring images to channels-first and number the classes. `what` names them in messages."""
+    ready = channels_first(x, what)
+    codes, classes = number_classes(y, class_names, what)
+    if len(ready) != len(codes):
+        raise DataError(f"{what}: x has {len(ready)} rows and y {len(codes)}; every row needs one label")
+    if len(classes) < 2:
+        raise DataError(f"{what}: only one class, '{classes[0]}'; a classifier needs rows of at least two classes")
+    kind: Literal["image", "table"] = "table" if ready.ndim == 2 else "image"
+    features = tuple(str(name) for name in feature_names) if feature_names is not None else ()
+    if kind == "table" and features and len(features) != ready.shape[1]:
+        raise DataError(f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name a column")
+    schema = Schema(kind, tuple(ready.shape[1:]), classes, features)
+    checked_test = None
+    if test is not None:
+        test_x = channels_first(test[0], f"{what} (test)").astype(ready.dtype, copy=False)
+        test_y, _ = number_classes(test[1], classes if class_names is not None else list(classes), f"{what} (test)")
+        if test_x.shape[1:] != ready.shape[1:] or len(test_x) != len(test_y):
+            raise DataError(f"{what}: the test rows have shape {test_x.shape[1:]}, the others {ready.shape[1:]}")
+        checked_test = (test_x, test_y)
+    return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults)
+
+
+def channels_first(x: Array, what: str) -> Array:
+    """Tables stay (rows, features); images become (rows, channels, height, width).
+
+    Three axes are images of one channel. With four axes a last one of 1, 3 or 4 is taken for the channels;
+    otherwise the second one is. Numbers keep their dtype where it is small, and become float32 otherwise.
+    """
+    if x.dtype == object or x.dtype.kind not in "buif":
+        raise DataError(f"{what}: x holds {x.dtype} values; it must be an array of numbers")
+    if x.ndim not in (2, 3, 4):
+        raise DataError(
+            f"{what}: x has shape {x.shape}; it must be (rows, features), (rows, height, width), "
+            "(rows, height, width, channels) or (rows, channels, height, width)"
+        )
+    if 0 in x.shape:
+        raise DataError(f"{what}: x has shape {x.shape} and so holds nothing; leave it out or fill it")
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4 and x.shape[3] in CHANNELS:
+        x = np.moveaxis(x, 3, 1)
+    if x.dtype not in (np.uint8, np.uint16, np.int8, np.int16, np.float32):
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32)
+    if x.dtype.kind == "f" and np.isinf(x).any():
+        raise DataError(f"{what}: row {_first_row(np.isinf(x))} of x holds an infinite value; correct or remove it")
+    return np.ascontiguousarray(x)
+
+
+def _first_row(marked: Array) -> int:
+    return int(np.flatnonzero(marked.reshape(len(marked), -1).any(axis=1))[0])
+
+
+def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tuple[Indices, tuple[str, ...]]:
+    """Class numbers and names. Integers with given names are class numbers already; otherwise the classes are the
+    different labels, whole numbers in numerical and words in alphabetical order."""
+    if y.ndim != 1 or y.dtype.kind not in "buiUf":
+        raise DataError(f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word a row")
+    if y.dtype.kind == "f":
+        if not np.isfinite(y).all() or not (y == np.floor(y)).all():
+            raise DataError(f"{what}: y holds numbers that are not whole; a class is a whole number or a word")
+        y = y.astype(np.int64)
+    if len(y) == 0:
+        raise DataError(f"{what}: y is empty; a data set needs rows")
+    if class_names is None:
+        found, codes = np.unique(y, return_inverse=True)
+        return codes.astype(np.int64), tuple(str(label) for label in found.tolist())
+    names = tuple(str(name) for name in class_names)
+    if y.dtype.kind == "U":
+        return _number_words(y, names, what), names
+    numbers = y.astype(np.int64)
+    if numbers.min() < 0 or numbers.max() >= len(names):
+        wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
+        raise DataError(
+            f"{what}: y holds {wrong}, but with {len(names)} class names labels run from 0 to {len(names) - 1}"
+        )
+    return numbers, names
+
+
+def _number_words(y: Array, names: tuple[str, ...], what: str) -> Indices:
+    number = {name: code for code, name in enumerate(names)}
+    found, inverse = np.unique(y, return_inverse=True)
+    for word in found.tolist():
+        if word not in number:
+            raise DataError(f"{what}: label '{word}' is not among the {len(names)} class names; add it or correct it")
+    return np.array([number[word] for word in found.tolist()], dtype=np.int64)[inverse]

@@ -1,0 +1,121 @@
+"""Each client's own train, validation and test rows.
+
+Every part has no rows or at least two. What a client gets depends on the seed, its name and its own rows only, so
+adding a client never changes another one's split. The work is done for all clients at once: only drawing the random
+numbers goes client by client.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.data.partition import MINIMUM, Indices, Partition
+from atoll.errors import DataError
+from atoll.rng import stream
+
+Blocks = Literal["random", "contiguous", "by_class"]
+Shares = tuple[float, float, float]  # train, validation, test
+
+
+def check_shares(shares: Shares) -> None:
+    """Refuse shares that are negative, leave nothing to train on or do not sum to 1."""
+    shown = "/".join(f"{share:g}" for share in shares)
+    if len(shares) != 3 or not all(np.isfinite(share) and 0 <= share <= 1 for share in shares):
+        raise DataError(f"split {shown}: three shares between 0 and 1 (train, validation, test); write 0.6, 0.2, 0.2")
+    if abs(sum(shares) - 1) > 1e-6:
+        raise DataError(f"split {shown}: the shares sum to {sum(shares):g}, not 1; write for instance 0.6, 0.2, 0.2")
+    if shares[0] <= 0:
+        raise DataError(f"split {shown}: nothing is left to train on; the first share must be above 0")
+
+
+def counts(sizes: Indices, shares: Shares) -> Indices:
+    """Rows per client and part, clients x 3.
+
+    Shares are rounded to whole rows; a part of one row takes a second one. Where that leaves fewer than two training
+    rows, the test part is dropped first, then the validation part.
+    """
+    parts: Indices = np.floor(sizes[:, None] * np.array(shares) + 0.5 + 1e-9).astype(np.int64)
+    parts[parts == 1] = MINIMUM
+    parts[:, 0] = sizes - parts[:, 1] - parts[:, 2]
+    for part in (2, 1):
+        short = parts[:, 0] < MINIMUM
+        parts[short, 0] += parts[short, part]
+        parts[short, part] = 0
+    return parts
+
+
+def split(
+    partition: Partition, labels: Indices, names: list[str], shares: Shares, seed: int, blocks: Blocks = "random"
+) -> tuple[Indices, Indices]:
+    """Order each client's rows part by part: (rows, bounds), client `i`'s part `p` being
+    `rows[bounds[i, p]:bounds[i, p + 1]]`.
+
+    blocks:
+        random      stratified: in every part a class has its share of rows, within one row (small clients: two)
+        contiguous  the client's rows in their order: first block trains, next validates, last tests
+        by_class    the same within every class: stratified, and still only two seams per class for a time series
+    """
+    check_shares(shares)
+    sizes = partition.sizes
+    if len(sizes) and int(sizes.min()) < MINIMUM:
+        client = int(sizes.argmin())
+        raise DataError(
+            f"client '{names[client]}' has {sizes[client]} row{'' if sizes[client] == 1 else 's'}; every client needs "
+            f"at least {MINIMUM}: use fewer clients or another partition, or leave this client out"
+        )
+    wanted = counts(sizes, shares)
+    bounds = partition.offsets[:-1, None] + np.concatenate([np.zeros((len(sizes), 1), int), wanted.cumsum(1)], axis=1)
+    owner = partition.owners()
+    # Within a client rows are taken in the data's own order, so that time stays time and shuffling is the split's.
+    rows = partition.rows[np.lexsort((partition.rows, owner))]
+    if blocks == "contiguous":
+        return rows, bounds
+    keys, offset = _draw(partition, names, seed)
+    classed = np.lexsort((keys, labels[rows], owner))
+    part = _stratify(partition, wanted, offset, owner)
+    if blocks == "random":
+        order = np.lexsort((keys[classed], part, owner))
+        return rows[classed][order], bounds
+    in_time = np.lexsort((rows, labels[rows], owner))
+    part = part[np.lexsort((part, labels[rows][classed], owner))]  # each class's part numbers, ascending
+    return rows[in_time][np.lexsort((rows[in_time], part, owner))], bounds
+
+
+def _draw(partition: Partition, names: list[str], seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """A random number for every row, and two for every client, from each client's own stream."""
+    keys = np.empty(len(partition.rows))
+    offset = np.empty((partition.clients, 2))
+    start = 0
+    for client, (name, end) in enumerate(zip(names, partition.offsets[1:].tolist(), strict=True)):
+        drawn = stream(seed, "split", name).random(end - start + 2)
+        keys[start:end] = drawn[2:]
+        offset[client] = drawn[:2]
+        start = end
+    return keys, offset
+
+
+def _stratify(partition: Partition, wanted: Indices, offset: npt.NDArray[np.float64], owner: Indices) -> Indices:
+    """The part of every position when each client's rows are sorted by class.
+
+    Systematic sampling: the test rows are taken at equal distances along the sorted rows, then the validation rows
+    along what remains. Equal distances stratify; the client's random offset keeps small clients from always giving
+    the same classes away.
+    """
+    sizes = partition.sizes
+    position = np.arange(len(owner)) - np.repeat(partition.offsets[:-1], sizes)
+    test = _every(position, sizes[owner], wanted[owner, 2], offset[owner, 0])
+    taken: Indices = np.concatenate([[0], np.cumsum(test)])
+    before = taken[:-1] - taken[partition.offsets[:-1]][owner]
+    rest = sizes - wanted[:, 2]
+    validation = _every(position - before, rest[owner], wanted[owner, 1], offset[owner, 1]) & ~test
+    return np.where(test, 2, np.where(validation, 1, 0))
+
+
+def _every(position: Indices, total: Indices, take: Indices, offset: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Exactly `take` of the positions 0 ... total-1, evenly spaced, beginning at a random place."""
+    start = np.floor(offset * total).astype(np.int64)
+    chosen: npt.NDArray[np.bool_] = ((position + 1) * take + start) // total > (position * take + start) // total
+    return chosen

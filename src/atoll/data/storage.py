@@ -1,0 +1,49 @@
+"""Arrays and an index in a folder: `.npy` files that processes map into memory together, and one JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.errors import DataError
+from atoll.messages import Array
+
+INDEX = "federated.json"
+FORMAT = 1
+
+
+def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None:
+    """Write everything, the index last: a folder without it was not finished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / INDEX).unlink(missing_ok=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    text = json.dumps({"format": FORMAT, "arrays": sorted(arrays), **index})
+    aside = folder / f"{INDEX}.part"
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, folder / INDEX)
+
+
+def read(folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays, mapped read-only from disk, and the index."""
+    path = folder / INDEX
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"'{folder}' holds no saved federation ({INDEX} is missing); save one there first") from None
+    except ValueError as error:
+        raise DataError(f"'{path}' is not readable ({error}); save the federation again") from None
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise DataError(f"'{path}' is not of format {FORMAT}; save the federation again with this version")
+    arrays = {}
+    for name in index["arrays"]:
+        try:
+            mapped = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{folder / name}.npy' is damaged ({error}); save the federation again") from None
+        arrays[name] = np.asarray(mapped)
+    return arrays, index

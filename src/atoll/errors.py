@@ -1,0 +1,82 @@
+"""Every exception Atoll raises on purpose.
+
+    AtollError
+    ├── UserError                 something typed or supplied is wrong        exit code 2
+    │   ├── ConfigError             a setting: unknown, of the wrong type, impossible
+    │   ├── DataError               a data set, file, partition or split
+    │   ├── ArchitectureError       a network that cannot be built as described
+    │   └── RunDirectoryError       a run directory that cannot be used as asked
+    │       └── RunLocked             another process owns it
+    ├── TooFewReplies             a round that cannot go on; the loop repeats it with other clients
+    ├── Paused                    the run stopped and can be resumed          exit code 3
+    ├── RunDamaged                files of a run directory fail verification  exit code 4
+    └── WireError                 bytes that are not a payload of ours
+
+A `UserError` is one line: the value, the rule, the way out. The command line prints it without a traceback.
+A client's failure is never an exception on the server: it is a `Reply` with an `error`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AtollError(Exception):
+    """Base of everything Atoll raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(AtollError):
+    """Something the user typed or supplied is wrong; the text says what, why and what to do."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A setting is unknown, of the wrong type or impossible."""
+
+
+class DataError(UserError):
+    """A data set, file, partition or split cannot be used."""
+
+
+class ArchitectureError(UserError):
+    """A network cannot be built as described."""
+
+
+class RunDirectoryError(UserError):
+    """A run directory cannot be used as asked."""
+
+
+class RunLocked(RunDirectoryError):
+    """Another process owns the run directory."""
+
+
+class TooFewReplies(AtollError):
+    """A round got too few good replies to go on; nothing was changed."""
+
+
+class Paused(AtollError):
+    """The run stopped after a checkpoint and can be resumed."""
+
+    exit_code = 3
+
+
+class RunDamaged(AtollError):
+    """Files of a run directory fail verification and no intact checkpoint is left."""
+
+    exit_code = 4
+
+
+class WireError(AtollError):
+    """Bytes that are not a payload of ours."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the closest known one, then all of them."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}known: {', '.join(choices) if choices else 'none'}"

@@ -1,0 +1,316 @@
+"""The Federation: how a method reaches clients, whatever machine they are on.
+
+What an engine adds is a `Transport`: it carries envelopes to clients and outcomes back. Everything that must be the same
+on every engine is here: names of random streams, what each client holds, bytes, order of replies, guard, ledger, memory.
+
+The contract (`atoll.testing.EngineContract` tests it):
+
+1. `receive(at_least=k)` waits for k replies to the LAST send's tasks; late ones that arrive meanwhile come along.
+   Order: older rounds first, then task order, never order of arrival.
+2. A failed, silent or rejected client is a `Reply` with `error`; nothing raises, nothing hangs. A quorum that can no
+   longer be met returns what there is.
+3. A client does one task at a time; its memory lives on between tasks, and a failed task leaves it as it was.
+4. A client's random stream is named by (seed, round, client, number of the task within its round).
+5. `map` streams: at most a few replies that were not delivered yet are in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from atoll import wire
+from atoll.federation import guard
+from atoll.ledger import Fate, Ledger
+from atoll.messages import ClientInfo, Payload, Reply, Task
+
+NO_DIGESTS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A task on its way, with all that its client needs to do it: the same envelope always gives the same outcome."""
+
+    task: Task
+    round: int
+    number: int  # of the task within its client's round: names the random stream
+    order: int  # of the task among all ever sent: decides the order of replies
+    memory: Payload
+    digests: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came back from a client: a payload and its new memory, or an error in words."""
+
+    order: int
+    payload: Payload | None = None
+    memory: Payload | None = None
+    size: int = 0  # bytes of the payload on the wire
+    error: str | None = None
+
+
+class Transport(Protocol):
+    """Carries envelopes to clients and outcomes back. One per engine."""
+
+    window: int  # how many envelopes may be under way or waiting for delivery at once
+
+    def start(self, envelope: Envelope) -> None:
+        """Begin this envelope's work. Returns soon, or when the work is done if the engine is serial."""
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        """Outcomes that have arrived; waits up to `timeout` seconds (None: as long as it takes) for at least one."""
+
+    def abandon(self, order: int) -> None:
+        """Stop caring for this envelope; its outcome, if any, is not reported."""
+
+    def close(self) -> None:
+        """Let go of processes, connections and files."""
+
+
+@dataclass
+class _Holdings:
+    """What each client still holds: the tensors of its last two tasks."""
+
+    last: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+
+    def of(self, client: str) -> frozenset[str]:
+        older, newer = self.last.get(client, (NO_DIGESTS, NO_DIGESTS))
+        return older | newer
+
+    def take(self, client: str, digests: frozenset[str]) -> None:
+        self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], digests)
+
+
+class Federation:
+    """The handle a method holds. See the module's contract."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clients: Sequence[ClientInfo],
+        ledger: Ledger,
+        benchmark: Sequence[ClientInfo] = (),
+        deadline: float | None = None,
+    ) -> None:
+        self.round = 0
+        self.ledger = ledger
+        self.deadline = deadline
+        self._transport = transport
+        self._clients = list(clients)
+        self._benchmark = list(benchmark)
+        self._known = {info.name for info in (*clients, *benchmark)}
+        self._memory: dict[str, Payload] = {}
+        self._holdings = _Holdings()
+        self._numbers: dict[str, int] = {}
+        self._orders = 0
+        self._last_send: set[int] = set()
+        self._waiting: dict[int, Envelope] = {}  # sent, not started
+        self._working: dict[int, Envelope] = {}  # started, no outcome yet
+        self._done: dict[int, Reply] = {}  # replied, not delivered
+
+    # -- who there is ---------------------------------------------------------------------------------------------
+
+    def clients(self) -> list[ClientInfo]:
+        """All that the server may know of each client."""
+        return self._clients
+
+    def auditors(self) -> list[ClientInfo]:
+        """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
+        return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
+
+    def begin(self, number: int) -> None:
+        """Called by the run loop at the start of each round."""
+        self.round = number
+        self._numbers.clear()
+        self.ledger.open_round()
+
+    # -- talking to clients ---------------------------------------------------------------------------------------
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        """Hand tasks over. Their replies come from `receive`."""
+        self._last_send = set()
+        for task in tasks:
+            self._enter(task)
+        self._feed()
+
+    def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:
+        """Replies to the last send (and late ones to earlier sends): at least so many of the last (None: all)."""
+        wanted = len(self._last_send) if at_least is None else min(at_least, len(self._last_send))
+        limit = deadline if deadline is not None else self.deadline
+        end = None if limit is None else time.monotonic() + limit
+        while len(self._last_send & self._done.keys()) < wanted:
+            self._feed()
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._collect(left)
+        self._collect(0)
+        return [self._deliver(order) for order in sorted(self._done)]
+
+    def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
+        """Send tasks and stream all their replies, in task order, until the federation's deadline."""
+        self._last_send = set()
+        orders = [self._enter(task) for task in tasks]
+        end = None if self.deadline is None else time.monotonic() + self.deadline
+        for order in orders:
+            while order not in self._done:
+                self._feed(streaming=True)
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    self._give_up(order)
+                    break
+                self._collect(left)
+            yield self._deliver(order)
+
+    def forget(self, reply: Reply) -> None:
+        """A method says that it threw a late reply away as stale."""
+        self.ledger.changed_its_mind("late", "stale")
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Payload:
+        """Clients' memory, what each holds, and what is in flight. Only between rounds."""
+        in_flight = {**self._waiting, **self._working}
+        return {
+            "orders": self._orders,
+            "memory": dict(self._memory),
+            "holds": {name: [sorted(part) for part in parts] for name, parts in self._holdings.last.items()},
+            "in_flight": [_plain_envelope(in_flight[order]) for order in sorted(in_flight)],
+            "done": [_plain_reply(order, self._done[order]) for order in sorted(self._done)],
+        }
+
+    def restore(self, snapshot: Payload) -> None:
+        """Go on from a snapshot: tasks in flight are started again and give the same outcomes."""
+        self._orders = snapshot["orders"]
+        self._memory = dict(snapshot["memory"])
+        self._holdings.last = {
+            name: (frozenset(older), frozenset(newer)) for name, (older, newer) in snapshot["holds"].items()
+        }
+        for row in snapshot["in_flight"]:
+            envelope = _envelope_from_plain(row)
+            self._waiting[envelope.order] = envelope
+        for row in snapshot["done"]:
+            self._done[row["order"]] = _reply_from_plain(row)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Federation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the desk behind the counter --------------------------------------------------------------------------------
+
+    def _enter(self, task: Task) -> int:
+        """Book a task: its order, its stream's number, its bytes; remember what its client now holds."""
+        order, self._orders = self._orders, self._orders + 1
+        self._last_send.add(order)
+        number = self._numbers.get(task.client, 0)
+        self._numbers[task.client] = number + 1
+        digests = wire.tensor_digests(task.payload)
+        if task.client not in self._known:
+            self._done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
+            return order
+        if not task.audit:
+            self.ledger.sent(wire.size(task.payload, self._holdings.of(task.client)))
+            self._holdings.take(task.client, digests)
+        self._waiting[order] = Envelope(task, self.round, number, order, {}, digests)
+        return order
+
+    def _feed(self, streaming: bool = False) -> None:
+        """Start waiting envelopes in order, one at a time per client, as far as the transport's window allows.
+
+        When streaming, replies on the shelf take up room too, so that they cannot pile up.
+        """
+        room = self._transport.window - len(self._working) - (len(self._done) if streaming else 0)
+        busy = {envelope.task.client for envelope in self._working.values()}
+        chosen: list[Envelope] = []
+        for envelope in self._waiting.values():
+            if len(chosen) >= room:
+                break
+            if envelope.task.client not in busy:
+                busy.add(envelope.task.client)
+                chosen.append(envelope)
+        for envelope in chosen:
+            del self._waiting[envelope.order]
+            started = replace(envelope, memory=self._memory.get(envelope.task.client, {}))
+            self._working[envelope.order] = started
+            self._transport.start(started)
+
+    def _collect(self, timeout: float | None) -> None:
+        """Take what has arrived: check it, keep the client's new memory, put the reply on the shelf."""
+        if not self._working:
+            return
+        for outcome in self._transport.poll(timeout):
+            envelope = self._working.pop(outcome.order)
+            self._done[outcome.order] = self._judge(envelope, outcome)
+
+    def _judge(self, envelope: Envelope, outcome: Outcome) -> Reply:
+        task = envelope.task
+        if outcome.error is not None:
+            self._book(envelope, "failed", outcome)
+            return Reply(task, error=outcome.error, round=envelope.round)
+        payload = outcome.payload or {}
+        reason = guard.inspect(payload, task.returns)
+        if reason is not None:
+            self._book(envelope, "rejected", outcome)
+            return Reply(task, error=f"rejected, {reason}", round=envelope.round)
+        if outcome.memory:
+            self._memory[task.client] = outcome.memory
+        self._book(envelope, "used" if envelope.round == self.round else "late", outcome)
+        return Reply(task, payload, round=envelope.round)
+
+    def _book(self, envelope: Envelope, fate: Fate, outcome: Outcome) -> None:
+        if not envelope.task.audit:
+            macs = 0 if fate == "failed" else envelope.task.macs
+            self.ledger.received(fate, outcome.size, macs)
+
+    def _give_up(self, order: int) -> None:
+        """The deadline has passed for this task."""
+        envelope = self._working.pop(order, None) or self._waiting.pop(order)
+        self._transport.abandon(order)
+        error = f"no reply within {self.deadline:g} s"
+        self._done[order] = self._judge(envelope, Outcome(order, error=error))
+
+    def _deliver(self, order: int) -> Reply:
+        return self._done.pop(order)
+
+
+def _plain_task(task: Task) -> Payload:
+    return {
+        "id": task.id,
+        "client": task.client,
+        "job": task.job,
+        "payload": task.payload,
+        "macs": task.macs,
+        "returns": guard.to_plain(task.returns),
+        "audit": task.audit,
+    }
+
+
+def _task_from_plain(row: Payload) -> Task:
+    return Task(**{**row, "returns": guard.from_plain(row["returns"])})
+
+
+def _plain_envelope(envelope: Envelope) -> Payload:
+    places = {"round": envelope.round, "number": envelope.number, "order": envelope.order}
+    return {"task": _plain_task(envelope.task), **places}
+
+
+def _envelope_from_plain(row: Payload) -> Envelope:
+    task = _task_from_plain(row["task"])
+    return Envelope(task, row["round"], row["number"], row["order"], {}, wire.tensor_digests(task.payload))
+
+
+def _plain_reply(order: int, reply: Reply) -> Payload:
+    values = {"order": order, "round": reply.round, "payload": reply.payload, "error": reply.error}
+    return {"task": _plain_task(reply.task), **values}
+
+
+def _reply_from_plain(row: Payload) -> Reply:
+    return Reply(_task_from_plain(row["task"]), row["payload"], row["error"], row["round"])

@@ -1,0 +1,253 @@
+"""The embedded engine: all clients on this machine, in this process or in worker processes.
+
+Workers are programs of their own, spoken to in `wire` bytes, one torch thread each. The data is written once to a
+scratch folder that every worker maps into memory. A worker that dies is replaced and its task done again, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atoll import wire
+from atoll.errors import ConfigError, WireError
+from atoll.federation import pipe
+from atoll.federation.base import Envelope, Federation, Outcome
+from atoll.federation.perform import perform, stream_name, words
+from atoll.learning.determinism import ENVIRONMENT, single_thread
+from atoll.ledger import Ledger
+from atoll.messages import Payload
+
+if TYPE_CHECKING:
+    from atoll.data import Federated
+
+
+class LocalFederation(Federation):
+    """All clients of `data` on this machine. `workers=0` does everything in this process."""
+
+    def __init__(
+        self,
+        data: Federated,
+        seed: int,
+        workers: int | None = None,
+        device: str = "cpu",
+        deadline: float | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        count = (os.cpu_count() or 1) if workers is None else workers
+        if count < 0:
+            raise ConfigError(f"workers = {count}: must be 0 (everything in this process) or more")
+        transport = WorkerTransport(data, seed, count, device) if count else SerialTransport(data, seed, device)
+        super().__init__(
+            transport,
+            [data.info(name) for name in data.names],
+            ledger if ledger is not None else Ledger(),
+            [data.info(name) for name in data.benchmark],
+            deadline,
+        )
+
+
+class SerialTransport:
+    """Every task is done on the spot, in this process. A task cannot be interrupted: a deadline holds between tasks."""
+
+    window = 1
+
+    def __init__(self, data: Federated, seed: int, device: str) -> None:
+        single_thread()
+        self._data, self._seed, self._device = data, seed, device
+        self._outcomes: list[Outcome] = []
+
+    def start(self, envelope: Envelope) -> None:
+        task = envelope.task
+        name = stream_name(self._seed, envelope.round, task.client, envelope.number)
+        try:
+            data = self._data.client(task.client)
+            payload, memory = perform(task.job, task.payload, envelope.memory, data, name, self._device)
+        except Exception as problem:  # a client's failure is data, whatever it is
+            self._outcomes.append(Outcome(envelope.order, error=words(problem)))
+        else:
+            size = wire.size(payload, digests=False)
+            self._outcomes.append(Outcome(envelope.order, payload, memory, size))
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def abandon(self, order: int) -> None:
+        self._outcomes = [outcome for outcome in self._outcomes if outcome.order != order]
+
+    def close(self) -> None:
+        self._outcomes = []
+
+
+class WorkerTransport:
+    """A pool of worker processes, each playing one client at a time."""
+
+    def __init__(self, data: Federated, seed: int, count: int, device: str) -> None:
+        self.window = 2 * count + 2
+        self._scratch = scratch_folder()
+        data.save(self._scratch)
+        self._hello: Payload = {"data": str(self._scratch), "seed": seed, "device": device}
+        self._selector = selectors.DefaultSelector()
+        self._queue: deque[Envelope] = deque()
+        self._died: set[int] = set()  # envelopes that have cost one worker its life
+        self._workers = [_Worker(self._hello, self._scratch, self._selector) for _ in range(count)]
+
+    def start(self, envelope: Envelope) -> None:
+        self._queue.append(envelope)
+        self._dispatch()
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        while not outcomes and any(worker.envelope for worker in self._workers):
+            ready = self._selector.select(timeout)
+            for key, _ in ready:
+                outcome = self._hear(key.data)
+                if outcome is not None:
+                    outcomes.append(outcome)
+            if not ready:
+                break
+        return outcomes
+
+    def abandon(self, order: int) -> None:
+        self._queue = deque(envelope for envelope in self._queue if envelope.order != order)
+        for worker in self._workers:
+            if worker.envelope is not None and worker.envelope.order == order:
+                worker.restart()
+        self._dispatch()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+        self._selector.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _dispatch(self) -> None:
+        for worker in self._workers:
+            while worker.envelope is None and self._queue:
+                envelope = self._queue.popleft()
+                try:
+                    worker.give(envelope)
+                except OSError:  # it died while idle: nothing was lost
+                    worker.restart()
+                    self._queue.appendleft(envelope)
+
+    def _hear(self, worker: _Worker) -> Outcome | None:
+        """A worker has something to say, or is gone."""
+        envelope = worker.envelope
+        answer = worker.answer()
+        if answer is None:
+            worker.restart()
+            outcome = None if envelope is None else self._bereaved(envelope)
+        elif envelope is None:
+            raise AssertionError("a worker answered without being asked")
+        elif answer["error"] is not None:
+            outcome = Outcome(envelope.order, error=answer["error"])
+        else:
+            size = wire.size(answer["payload"], digests=False)
+            outcome = Outcome(envelope.order, answer["payload"], answer["memory"], size)
+        self._dispatch()
+        return outcome
+
+    def _bereaved(self, envelope: Envelope) -> Outcome | None:
+        """The worker died on this envelope: do it again once, then call it a failure."""
+        if envelope.order in self._died:
+            return Outcome(envelope.order, error="the worker process died twice on this task")
+        self._died.add(envelope.order)
+        self._queue.appendleft(envelope)
+        return None
+
+
+class _Worker:
+    """One worker process, what it is doing, and which tensors it holds."""
+
+    def __init__(self, hello: Payload, scratch: Path, selector: selectors.BaseSelector) -> None:
+        self._hello, self._scratch, self._selector = hello, scratch, selector
+        self._start()
+
+    def _start(self) -> None:
+        self.envelope: Envelope | None = None
+        self._held: dict[str, int] = {}  # digest -> round of its last use
+        with open(self._scratch / "workers.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "atoll.federation.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # Ctrl-C in the terminal is for the server, which stops its workers after a checkpoint.
+                start_new_session=True,
+            )
+        assert self._process.stdin and self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
+        pipe.write(self._in, wire.encode(self._hello))  # type: ignore[arg-type]
+        self._selector.register(self._out, selectors.EVENT_READ, self)
+
+    def give(self, envelope: Envelope) -> None:
+        """Send a task, with those of its tensors that this worker lacks; it may forget what two rounds did not use."""
+        forget = [digest for digest, used in self._held.items() if used < envelope.round - 1]
+        for digest in forget:
+            del self._held[digest]
+        task = envelope.task
+        letter = {
+            "client": task.client,
+            "job": task.job,
+            "payload": task.payload,
+            "memory": envelope.memory,
+            "round": envelope.round,
+            "number": envelope.number,
+            "forget": forget,
+        }
+        pipe.write(self._in, wire.encode(letter, self._held))  # type: ignore[arg-type]
+        self._held.update(dict.fromkeys(envelope.digests, envelope.round))
+        self.envelope = envelope
+
+    def answer(self) -> Payload | None:
+        """What the worker says, or None if it is gone."""
+        self.envelope = None
+        try:
+            frame = pipe.read(self._out)  # type: ignore[arg-type]
+            return None if frame is None else wire.decode(frame)
+        except (OSError, WireError):
+            return None
+
+    def restart(self) -> None:
+        self.stop()
+        self._start()
+
+    def stop(self) -> None:
+        self._selector.unregister(self._out)
+        self._process.kill()
+        self._process.wait()
+        for end in (self._in, self._out):
+            with contextlib.suppress(OSError):
+                end.close()
+
+
+def scratch_folder() -> Path:
+    """A folder for this process's shared data; folders of processes that were killed are swept away."""
+    root = Path(tempfile.gettempdir())
+    for old in root.glob("atoll-scratch-*"):
+        owner = old.name.split("-")[2]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"atoll-scratch-{os.getpid()}-", dir=root))
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

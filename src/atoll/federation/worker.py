@@ -1,0 +1,57 @@
+"""A worker process of the local engine: plays one client after another. Started as `python -m atoll.federation.worker`.
+
+It speaks `wire` frames over its standard input and output. First frame: where the data is, the seed, the device. Then one
+frame a task; the reply carries a payload and the client's new memory, or an error in words.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import BinaryIO
+
+from atoll import wire
+from atoll.federation import pipe
+from atoll.federation.perform import perform, stream_name, words
+from atoll.messages import Array, Payload
+
+
+def main() -> None:
+    # Jobs may print; the pipe is for frames only, so it moves aside and printing goes to the error stream.
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    tasks = os.fdopen(0, "rb", buffering=0)
+    hello = pipe.read(tasks)
+    if hello is not None:
+        _serve(tasks, replies, wire.decode(hello))
+
+
+def _serve(tasks: BinaryIO, replies: BinaryIO, settings: Payload) -> None:
+    from atoll.data import Federated
+    from atoll.learning.determinism import single_thread
+
+    single_thread()
+    federated = Federated.attach(settings["data"])
+    held: dict[str, Array] = {}
+    while (frame := pipe.read(tasks)) is not None:
+        task = wire.decode(frame, held)
+        for digest in task["forget"]:
+            held.pop(digest, None)
+        _keep(task["payload"], held)
+        name = stream_name(settings["seed"], task["round"], task["client"], task["number"])
+        data = federated.client(task["client"])
+        try:
+            payload, memory = perform(task["job"], task["payload"], task["memory"], data, name, settings["device"])
+            answer = wire.encode({"payload": payload, "memory": memory, "error": None}, digests=False)
+        except Exception as problem:  # a client's failure is data, whatever it is
+            answer = wire.encode({"payload": {}, "memory": {}, "error": words(problem)})
+        pipe.write(replies, answer)
+
+
+def _keep(payload: Payload, held: dict[str, Array]) -> None:
+    for owner, name in wire.take_apart(payload).tensors:
+        held[owner.digest(name)] = owner[name]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""From an experiment to a run: data, settings fitted to it, clients, directory, loop; and back from a directory."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from atoll.config import Experiment, dump, read_file, resolve
+from atoll.data import Federated
+from atoll.data import load as load_data
+from atoll.errors import ConfigError, RunDirectoryError
+from atoll.federation.base import Federation
+from atoll.methods import find_method
+from atoll.reading import Run, load
+from atoll.run import Loop, Watcher
+from atoll.store import RunDirectory
+
+LIBRARIES = ("atoll", "torch", "numpy", "pymoo", "scikit-learn", "safetensors")
+
+Stop = Callable[[], bool]
+
+
+def start(
+    experiment: Experiment,
+    out: Path,
+    *,
+    data: Federated | None = None,
+    data_dir: Path | None = None,
+    watcher: Watcher | None = None,
+    stop: Stop = lambda: False,
+) -> Run:
+    """Begin a run and see it through. `data` given in memory stands for the experiment's own data table."""
+    method_class = find_method(experiment.method)
+    federated = data if data is not None else load_data(experiment.data, experiment.seed, data_dir)
+    if method_class.pooled:
+        federated = federated.pooled()
+    fitted = experiment.settings.fitted(federated.schema, len(federated.names))
+    experiment = experiment.model_copy(update={"settings": fitted})
+    method_class(fitted, federated.schema)  # what does not fit is said before anything is written
+    with RunDirectory.create(out, dump(experiment), _manifest(experiment, federated)) as directory:
+        _run(experiment, federated, directory, watcher, stop)
+    return load(out)
+
+
+def resume(
+    path: Path,
+    *,
+    rounds: int | None = None,
+    workers: int | None = None,
+    data: Federated | None = None,
+    data_dir: Path | None = None,
+    accept_changes: bool = False,
+    watcher: Watcher | None = None,
+    stop: Stop = lambda: False,
+) -> Run:
+    """Go on where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
+    with RunDirectory.reopen(path) as directory:
+        experiment = resolve(read_file(path / "config.toml"))
+        experiment = _further(experiment, rounds)
+        if workers is not None:
+            engine = experiment.engine.model_copy(update={"workers": workers})
+            experiment = experiment.model_copy(update={"engine": engine})
+        federated = data if data is not None else load_data(experiment.data, experiment.seed, data_dir)
+        if find_method(experiment.method).pooled:
+            federated = federated.pooled()
+        if not accept_changes:
+            _refuse_changes(path, load(path).manifest, _manifest(experiment, federated))
+        _run(experiment, federated, directory, watcher, stop)
+    return load(path)
+
+
+def _run(
+    experiment: Experiment,
+    federated: Federated,
+    directory: RunDirectory,
+    watcher: Watcher | None,
+    stop: Stop,
+) -> None:
+    method = find_method(experiment.method)(experiment.settings, federated.schema)
+    with _federation(experiment, federated) as federation:
+        Loop(
+            method,
+            federated.schema,
+            experiment.seed,
+            experiment.settings.rounds,
+            experiment.patience,
+            federation,
+            directory,
+            watcher,
+            stop,
+        ).run()
+
+
+def _federation(experiment: Experiment, federated: Federated) -> Federation:
+    from atoll.federation.local import LocalFederation
+
+    engine = experiment.engine
+    # A worker process cannot import what was defined in a notebook.
+    here = find_method(experiment.method).__module__ == "__main__"
+    workers = 0 if here else engine.workers
+    return LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline)
+
+
+def _further(experiment: Experiment, rounds: int | None) -> Experiment:
+    planned = experiment.settings.rounds
+    if rounds is None:
+        return experiment
+    if rounds < planned:
+        raise ConfigError(f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more")
+    settings = experiment.settings.model_copy(update={"rounds": rounds})
+    return experiment.model_copy(update={"settings": settings})
+
+
+def _manifest(experiment: Experiment, federated: Federated) -> dict[str, Any]:
+    from atoll.learning.determinism import record
+
+    return {
+        "schema": 1,
+        "method": experiment.method,
+        "seed": experiment.seed,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+        "computing": record(),
+        "data": {"digest": federated.digest(), "clients": len(federated.names), "rows": federated.rows},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _refuse_changes(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """A run goes on to the same bits only with the same versions, threads and data."""
+    for part in ("versions", "computing", "data"):
+        for key in old[part]:
+            before, now = old[part][key], new[part].get(key)
+            if before != now:
+                raise RunDirectoryError(
+                    f"{path}: {part}.{key} was {before!r} when the run started and is {now!r} now; the result would not "
+                    "be the same; restore it, or go on all the same with --accept-changes",
+                )

@@ -1,0 +1,51 @@
+"""How a network does on one part of a client's data: counts, so that the server can add clients up exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from atoll.learning.batches import Rows, bounds
+from atoll.learning.metrics import Counts
+from atoll.learning.networks import load
+from atoll.learning.training import Forward
+from atoll.messages import Array, Tensors
+
+
+def evaluate(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    batch: int = 100,
+    *,
+    classes: int | None = None,
+    forward: Forward | None = None,
+    device: str = "cpu",
+) -> Counts:
+    """Counts over all rows, in their given order: with batch norm the batches are part of the result.
+
+    `classes` is needed only for a part without rows. `forward` as in `train`.
+    """
+    load(module, weights)
+    rows = Rows(x, y, module, device)
+    if not len(rows) and classes is None:
+        raise ValueError("no rows to evaluate: ask clients with rows in this part, or say how many classes there are")
+    counts = Counts.zero(classes or 0)
+    run = forward or module
+    with torch.inference_mode():
+        for start, stop in bounds(len(rows), batch):
+            inputs, labels = rows.between(start, stop)
+            counts = _added(counts, run(inputs), labels)
+    return counts
+
+
+def _added(counts: Counts, logits: torch.Tensor, labels: torch.Tensor) -> Counts:
+    classes = logits.shape[1]
+    pairs = (labels * classes + logits.argmax(1)).cpu().numpy()
+    confusion = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    loss = float(functional.cross_entropy(logits, labels, reduction="sum"))
+    found = Counts(confusion.astype(np.int64), loss)
+    return found + counts if counts.rows else found

@@ -1,0 +1,29 @@
+"""The methods: one paper, one file. A table, not a registry: nothing happens at import."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from atoll.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from atoll.methods.base import Method
+
+METHODS = {
+    "fedavg": "atoll.methods.fedavg:FedAvg",
+    "central": "atoll.methods.central:Central",
+}
+
+
+def method_names() -> list[str]:
+    return list(METHODS)
+
+
+def find_method(name: str) -> type[Method]:
+    """The class of a method, imported when asked for."""
+    if name not in METHODS:
+        raise ConfigError(f"method = {name!r}: unknown; {nearest(name, METHODS)}")
+    module, _, attribute = METHODS[name].partition(":")
+    found: type[Method] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,157 @@
+"""Federated averaging: the baseline, and the template for new methods.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, Algorithm 1 (the same as
+Algorithm 1 of the real-time paper). In the order of its lines:
+
+    initialise theta                              FedAvg.init
+    for each round: choose m = C * K clients      FedAvg.step, choose
+    each client trains E epochs of batches of B   _train_job
+    theta <- sum over k of (n_k / n) * theta_k    FedAvg.step, Mean
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from atoll import spaces
+from atoll.errors import TooFewReplies
+from atoll.federation.base import Federation
+from atoll.federation.guard import TensorsLike
+from atoll.learning.client import Client
+from atoll.learning.networks import network
+from atoll.learning.settings import TrainSettings
+from atoll.learning.training import train
+from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
+from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.measure import audit, calibrated, figures, final_objectives, validate, what_went_wrong
+from atoll.rng import Generator
+from atoll.search.averaging import Mean
+from atoll.search.sampling import choose
+from atoll.spaces.fitting import architecture_for
+
+TRAIN = "atoll.methods.fedavg:train"
+
+
+class FedAvgConfig(MethodConfig):
+    """Settings of federated averaging."""
+
+    model: str = "auto"  # auto: an MLP for tables and tiny images, ConvNet for other images
+    hidden: list[int] | None = None  # widths of an MLP's hidden layers
+    widths: list[int] | None = None  # channels of a convolutional network's stages
+    fraction: float = Field(default=1.0, gt=0, le=1)  # C
+    epochs: int = Field(default=1, ge=1)  # E
+    batch: int = Field(default=50, ge=2)  # B
+    lr: float = Field(default=0.1, gt=0)
+    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client alike
+    test_every: int = Field(default=1, ge=0)  # rounds between looks at the test data, for the report; 0: only at the end
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        arch = architecture_for(self.model, schema, self.hidden, self.widths)
+        chosen = {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths")}
+        return self.model_copy(update=chosen)
+
+
+@dataclass(frozen=True)
+class FedAvgState:
+    round: int
+    weights: Tensors
+
+
+class FedAvg:
+    """The server's side."""
+
+    name: ClassVar[str] = "fedavg"
+    summary: ClassVar[str] = "train one fixed network by federated averaging: the baseline"
+    Config: ClassVar[type[FedAvgConfig]] = FedAvgConfig
+    State: ClassVar[type[FedAvgState]] = FedAvgState
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, config: FedAvgConfig, schema: Schema) -> None:
+        self.config = config
+        self.architecture = architecture_for(config.model, schema, config.hidden, config.widths)
+        self.cost = spaces.cost(self.architecture)
+
+    def init(self, federation: Federation, rng: Generator) -> FedAvgState:
+        return FedAvgState(0, spaces.initial(self.architecture, rng))
+
+    def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
+        infos = {info.name: info for info in federation.clients()}
+        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        mean, failed = Mean(), []
+        for reply in federation.map([self._train_task(state, info) for info in chosen]):
+            if reply.ok:
+                rows = infos[reply.task.client].sizes["train"]
+                mean.add(reply.payload["weights"], rows if self.config.average == "weighted" else 1)
+            else:
+                failed.append(reply.error)
+        if mean.weight == 0:
+            raise TooFewReplies(f"none of {len(chosen)} clients returned a usable model ({what_went_wrong(failed)})")
+        new = FedAvgState(state.round + 1, mean.result())
+        return new, self._measure(new, chosen, federation) | {"clients": len(chosen) - len(failed)}
+
+    def done(self, state: FedAvgState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: FedAvgState) -> list[Candidate]:
+        return []
+
+    def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
+        everyone = federation.clients()
+        validation = validate(federation, everyone, self.architecture, state.weights)
+        test = audit(federation, self.architecture, state.weights)
+        objectives = final_objectives(validation, test, self.cost)
+        statistics = calibrated(federation, everyone, self.architecture, state.weights)
+        return [Candidate("final", self.architecture, objectives, ["high"], state.weights, statistics)]
+
+    def _train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
+        settings = self.config
+        payload: Payload = {
+            "architecture": self.architecture,
+            "weights": state.weights,
+            "epochs": settings.epochs,
+            "batch": settings.batch,
+            "lr": settings.lr * settings.decay**state.round,
+            "momentum": settings.momentum,
+            "weight_decay": settings.weight_decay,
+        }
+        passes = 3 * settings.epochs  # a training pass counts as three forward ones
+        macs = self.cost.macs * info.sizes["train"] * passes
+        returns = {"weights": TensorsLike.of(state.weights)}
+        return Task(f"train:{info.name}", info.name, TRAIN, payload, macs, returns)
+
+    def _measure(self, state: FedAvgState, chosen: list[ClientInfo], federation: Federation) -> Metrics:
+        """The new model on validation data and, when it is time, on test data for the report."""
+        metrics: Metrics = {}
+        validation = validate(federation, chosen, self.architecture, state.weights)
+        if validation is not None:
+            metrics |= figures(validation)
+        every = self.config.test_every
+        if every and (state.round % every == 0 or self.done(state)):
+            test = audit(federation, self.architecture, state.weights)
+            if test is not None:
+                metrics |= figures(test, "test_")
+                metrics.setdefault("error", metrics["test_error"])
+        return metrics
+
+
+def _train_job(payload: Payload, client: Client) -> Payload:
+    x, y = client.data.part("train")
+    settings = TrainSettings(
+        epochs=payload["epochs"],
+        batch=payload["batch"],
+        lr=payload["lr"],
+        momentum=payload["momentum"],
+        weight_decay=payload["weight_decay"],
+    )
+    module = network(payload["architecture"], client.device)
+    outcome = train(module, payload["weights"], x, y, settings, client.rng, device=client.device)
+    return {"weights": outcome.weights}
+
+
+JOBS: dict[str, Any] = {"train": _train_job}

@@ -1,0 +1,150 @@
+"""Measuring a network on the clients, for every method: validation, the report's test figures, calibration.
+
+The server's halves come first, the clients' jobs after them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from atoll import spaces
+from atoll.errors import TooFewReplies
+from atoll.federation.base import Federation
+from atoll.federation import guard
+from atoll.learning.calibration import calibrate, pooled, statistics_form
+from atoll.learning.client import Client
+from atoll.learning.evaluation import evaluate
+from atoll.learning.metrics import Counts, accuracy, weighted_f1
+from atoll.learning.networks import network
+from atoll.messages import ClientInfo, Part, Payload, Task, Tensors
+
+EVALUATE = "atoll.methods.measure:evaluate"
+CALIBRATE = "atoll.methods.measure:calibrate"
+TEST_BATCH = 100
+
+
+def figures(counts: Counts, prefix: str = "") -> dict[str, float]:
+    """For an event: error, accuracy, mean loss, weighted F1."""
+    right = accuracy(counts.confusion)
+    values = {
+        "error": 1.0 - right,
+        "accuracy": right,
+        "loss": counts.loss / counts.rows,
+        "f1": weighted_f1(counts.confusion),
+    }
+    return {prefix + name: value for name, value in values.items()}
+
+
+def final_objectives(validation: Counts | None, test: Counts | None, cost: spaces.Cost) -> dict[str, float]:
+    """A candidate's figures. The error is the clients' validation error; without such data it is the test error."""
+    errors = {}
+    judged = validation or test
+    if judged is not None:
+        errors["error"] = figures(judged)["error"]
+    if test is not None:
+        errors["test_error"] = figures(test)["error"]
+    return errors | {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+
+
+def validate(
+    federation: Federation,
+    clients: Sequence[ClientInfo],
+    architecture: dict[str, Any],
+    weights: Tensors,
+) -> Counts | None:
+    """The network on these clients' validation parts, weighted by their size; None if nobody has such a part."""
+    return _evaluate_on(federation, clients, "validation", architecture, weights, audit=False)
+
+
+def audit(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Counts | None:
+    """The network on test data, for the report only: not charged to the search and never seen by it."""
+    return _evaluate_on(federation, federation.auditors(), "test", architecture, weights, audit=True)
+
+
+def calibrated(
+    federation: Federation,
+    clients: Sequence[ClientInfo],
+    architecture: dict[str, Any],
+    weights: Tensors,
+) -> Tensors:
+    """Fixed batch norm statistics from the clients' training data; empty for a network without batch norm."""
+    form = statistics_form(architecture)
+    if not form:
+        return Tensors({})
+    macs = spaces.cost(architecture).macs
+    payload: Payload = {"architecture": architecture, "weights": weights, "batch": TEST_BATCH}
+    tasks = [
+        Task(
+            f"calibrate:{info.name}",
+            info.name,
+            CALIBRATE,
+            payload,
+            macs * info.sizes["train"],
+            {"statistics": guard.TensorsLike.of(form)},
+        )
+        for info in clients
+    ]
+    total = pooled(reply.payload["statistics"] for reply in federation.map(tasks) if reply.ok)
+    if not total:
+        raise TooFewReplies("no client answered with batch norm statistics")
+    return total
+
+
+def _evaluate_on(
+    federation: Federation,
+    clients: Sequence[ClientInfo],
+    part: Part,
+    architecture: dict[str, Any],
+    weights: Tensors,
+    audit: bool,
+) -> Counts | None:
+    macs = spaces.cost(architecture).macs
+    outputs = int(architecture["classes"])
+    payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": TEST_BATCH}
+    tasks = [
+        Task(
+            f"{part}:{info.name}",
+            info.name,
+            EVALUATE,
+            payload,
+            macs * info.sizes[part],
+            {"confusion": guard.Counts((outputs, outputs), info.sizes[part]), "loss": guard.Number(0.0)},
+            audit,
+        )
+        for info in clients
+        if info.sizes[part] > 0
+    ]
+    if not tasks:
+        return None
+    total, errors = Counts.zero(outputs), []
+    for reply in federation.map(tasks):
+        if reply.ok:
+            total += Counts.from_payload(reply.payload)
+        else:
+            errors.append(reply.error)
+    if not total.rows:
+        raise TooFewReplies(f"no client answered with {part} figures ({what_went_wrong(errors)})")
+    return total
+
+
+def what_went_wrong(errors: Sequence[str | None]) -> str:
+    """Errors of replies, the most frequent first, for one line of text."""
+    ranked = sorted(Counter(error for error in errors if error).items(), key=lambda item: (-item[1], item[0]))
+    return "; ".join(f"{count} x {error}" for error, count in ranked[:2]) or "no replies"
+
+
+def _evaluate_job(payload: Payload, client: Client) -> Payload:
+    x, y = client.data.part(payload["part"])
+    module = network(payload["architecture"], client.device)
+    return evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device).payload()
+
+
+def _calibrate_job(payload: Payload, client: Client) -> Payload:
+    x, _ = client.data.part("train")
+    module = network(payload["architecture"], client.device)
+    return {"statistics": calibrate(module, payload["weights"], x, payload["batch"], device=client.device)}
+
+
+JOBS = {"evaluate": _evaluate_job, "calibrate": _calibrate_job}

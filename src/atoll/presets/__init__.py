@@ -1,0 +1,1 @@
+"""Settings that ship with the package: one folder a method, one file a preset."""

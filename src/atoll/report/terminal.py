@@ -1,0 +1,127 @@
+"""What a person sees in the terminal: progress while a run goes on, and a table of what came out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from atoll.ledger import Account
+from atoll.reading import Run
+
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+class LiveProgress:
+    """A bar with round, best error, bytes and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._best = math.inf
+        self._console = console
+        self._bar = Progress(
+            TextColumn("[bold]round {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("starting", total=None)
+        self._bar.start()
+
+    def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
+        self._best = min(self._best, metrics.get("error", math.inf))
+        self._bar.update(self._task, completed=number, total=rounds, description=_words(metrics, self._best, total))
+
+    def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
+        self._bar.console.print(f"[yellow]round {number} failed ({attempt} of {patience}): {escape(reason)}")
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class PlainProgress:
+    """A line a round (or every few, in long runs), for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._best = math.inf
+        self._console = console
+
+    def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
+        self._best = min(self._best, metrics.get("error", math.inf))
+        if number == rounds or number % max(1, rounds // 100) == 0:
+            text = f"round {number}/{rounds}  {_words(metrics, self._best, total)}  {seconds:.0f} s"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
+        text = f"round {number} failed ({attempt} of {patience}): {reason}"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        pass
+
+
+class NoProgress(PlainProgress):
+    """`--quiet`: failures only."""
+
+    def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
+        pass
+
+
+def progress(console: Console, quiet: bool) -> LiveProgress | PlainProgress:
+    """The right kind for where the output goes."""
+    if quiet:
+        return NoProgress(console)
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+def show_run(console: Console, run: Run) -> None:
+    """A finished run's networks and what they cost; for an unfinished one, how far it is."""
+    if not run.finished:
+        done = run.rounds
+        error = f", error {done[-1]['metrics'].get('error', math.nan):.4f}" if done else ""
+        console.print(f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished", markup=False)
+        console.print(f"go on with: atoll resume {run.path}", markup=False)
+        return
+    result = run.result
+    table = Table(title=f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}")
+    for name, side in (("network", "left"), ("picks", "left")):
+        table.add_column(name, justify=side)  # type: ignore[arg-type]
+    names = list(result["candidates"][0]["objectives"]) if result["candidates"] else []
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for candidate in result["candidates"]:
+        values = [_figure(name, candidate["objectives"].get(name)) for name in names]
+        table.add_row(escape(candidate["id"]), escape(", ".join(candidate["picks"])), *values)
+    console.print(table)
+    ledger = result["ledger"]
+    console.print(
+        f"clients sent {amount(ledger['bytes_up'])}, received {amount(ledger['bytes_down'])}, "
+        f"computed {ledger['client_macs'] / 1e9:,.1f} GMAC; {result['wall_seconds']:.0f} s",
+        markup=False,
+    )
+    console.print(f"run directory: {run.path}", markup=False, soft_wrap=True)
+
+
+def amount(count: float) -> str:
+    """A number of bytes in words: 12.3 MB."""
+    power = 0
+    while count >= 1000 and power < len(UNITS) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.0f} {UNITS[0]}" if power == 0 else f"{count:.1f} {UNITS[power]}"
+
+
+def _words(metrics: dict[str, Any], best: float, total: Account) -> str:
+    now = f"error {metrics['error']:.4f} (best {best:.4f})" if "error" in metrics else "no error figure yet"
+    return f"{now}  sent {amount(total.bytes_up)}  received {amount(total.bytes_down)}"
+
+
+def _figure(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if name.endswith("error"):
+        return f"{value:.4f}"
+    return amount(value) if name.endswith("bytes") else f"{value:,.0f}"

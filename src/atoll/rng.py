@@ -1,0 +1,26 @@
+"""The only source of randomness: named streams that do not depend on each other.
+
+A stream is named by the run's seed and a path of words and numbers, for instance
+`stream(seed, "client", round, name, number)`. Equal names give equal streams on every machine, and adding a
+stream somewhere never shifts another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+Generator = np.random.Generator
+
+
+def stream(seed: int, *names: str | int) -> Generator:
+    """The random stream of this name. Words and numbers are told apart: `1` and `"1"` are different names."""
+    digest = hashlib.sha256()
+    for part in (seed, *names):
+        if isinstance(part, bool) or not isinstance(part, (int, str)):
+            raise TypeError(f"a stream's name is made of words and whole numbers, not {part!r}")
+        text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
+        digest.update(len(text).to_bytes(8, "big"))
+        digest.update(text)
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest(), "big")))

@@ -1,0 +1,1 @@
+"""Pieces that search methods share: pure functions of arrays and a passed random generator."""

@@ -1,0 +1,135 @@
+"""Non-dominated sorting, crowding, selection, hypervolume and the picks from a front.
+
+pymoo's plain array functions do the work; they are imported when first used, because that takes a quarter of a second.
+All objectives are minimised; column 0 is the error, column 1 the cost. A row with a value that is not finite is no
+measurement: pymoo would rank a NaN first, here such rows come after all others and are never picked while others exist.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.errors import ConfigError
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+
+def non_dominated_fronts(objectives: npt.ArrayLike) -> list[Indices]:
+    """Indices of the first front, the second and so on, each ascending; rows that are not finite are the last one."""
+    from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+    values = _matrix(objectives)
+    finite = np.isfinite(values).all(axis=1)
+    measured, broken = np.flatnonzero(finite), np.flatnonzero(~finite)
+    fronts = [measured[np.sort(front)] for front in NonDominatedSorting().do(values[measured])]
+    return [*fronts, broken] if len(broken) else fronts
+
+
+def crowding_distances(front: npt.ArrayLike) -> Floats:
+    """Crowding of the points of one front: the mean over the objectives of (next - previous) / range.
+
+    The ends of every objective are infinitely far. Of equal points the first counts and the others have 0, so that
+    copies go first when a front is cut. Fronts of one or two different points: infinite. Not finite: 0.
+    """
+    from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+
+    values = _matrix(front)
+    crowding = np.zeros(len(values))
+    usable = np.flatnonzero(np.isfinite(values).all(axis=1))
+    if not len(usable):
+        return crowding
+    first = usable[np.sort(np.unique(values[usable], axis=0, return_index=True)[1])]
+    crowding[first] = np.inf if len(first) <= 2 else calc_crowding_distance(values[first])
+    return crowding
+
+
+def rank_and_crowding(objectives: npt.ArrayLike) -> tuple[Indices, Floats]:
+    """For every row the number of its front (0 is best) and its crowding within that front."""
+    values = _matrix(objectives)
+    rank, crowding = np.zeros(len(values), dtype=np.intp), np.zeros(len(values))
+    for number, front in enumerate(non_dominated_fronts(values)):
+        rank[front] = number
+        crowding[front] = crowding_distances(values[front])
+    return rank, crowding
+
+
+def select(objectives: npt.ArrayLike, count: int) -> Indices:
+    """NSGA-II's environmental selection: the best `count` rows by front, then crowding, then position.
+
+    With parents before offspring, a tie therefore keeps the parent. The result is ordered best first.
+    """
+    rank, crowding = rank_and_crowding(objectives)
+    if not 0 <= count <= len(rank):
+        raise ValueError(f"cannot select {count} of {len(rank)}")
+    return np.lexsort((np.arange(len(rank)), -crowding, rank))[:count]
+
+
+def hypervolume(objectives: npt.ArrayLike, reference: npt.ArrayLike) -> float:
+    """The part of the box between 0 and the reference point that the rows dominate: from 0 to 1.
+
+    Every axis is scaled to the reference: error 1, and the cost of the master or of the standard network. Rows that do
+    not improve on the reference in every objective add nothing.
+    """
+    from pymoo.indicators.hv import HV
+
+    values, corner = _matrix(objectives), np.asarray(reference, dtype=np.float64)
+    if corner.shape != (values.shape[1],) or not np.isfinite(corner).all() or (corner <= 0).any():
+        raise ConfigError(f"reference point {corner.tolist()}: give one positive number for each objective")
+    scaled = values[np.isfinite(values).all(axis=1)] / corner
+    inside = scaled[(scaled < 1).all(axis=1)]
+    return float(HV(ref_point=np.ones(len(corner)))(inside)) if len(inside) else 0.0
+
+
+def by_error(objectives: npt.ArrayLike) -> Indices:
+    """The first front from the lowest error on; equal errors by the other objectives, then by position."""
+    values = _matrix(objectives)
+    front = _first_front(values)
+    return front[np.lexsort((front, *values[front].T[::-1]))]
+
+
+def by_knee(objectives: npt.ArrayLike) -> Indices:
+    """The first front from its knee on: by distance from the chord between its ends, the ends themselves last.
+
+    On the front normalised to 0..1 the chord is the line (for more objectives the plane) where the values add up to 1,
+    so the farthest on the ideal point's side has the smallest sum. A point far on the other side is a poor compromise
+    and comes late. Ties, and fronts of ends only, go by cost.
+    """
+    values = _matrix(objectives)
+    front = _first_front(values)
+    points = values[front]
+    if len(front) == 1:
+        return front
+    low = points.min(axis=0)
+    spread = points.max(axis=0) - low
+    normal = (points - low) / np.where(spread > 0, spread, 1)
+    end = (points == low).any(axis=1)
+    return front[np.lexsort((front, points[:, min(1, points.shape[1] - 1)], normal.sum(axis=1), end))]
+
+
+def high(objectives: npt.ArrayLike) -> int:
+    """The paper's High: the lowest error."""
+    return int(by_error(objectives)[0])
+
+
+def knee(objectives: npt.ArrayLike) -> int:
+    """The paper's Knee: farthest from the chord; of two points the cheaper, of one the only one."""
+    return int(by_knee(objectives)[0])
+
+
+def _first_front(values: Floats) -> Indices:
+    if not len(values):
+        raise ValueError("no objectives: there is no front to pick from")
+    front = non_dominated_fronts(values)[0]
+    # Where nothing could be measured, all rows are equally worthless: keep their order.
+    return front if np.isfinite(values[front]).all() else front[:1]
+
+
+def _matrix(objectives: Any) -> Floats:
+    values = np.asarray(objectives, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(f"objectives form a table of rows and objectives, not an array of shape {values.shape}")
+    return values

@@ -1,0 +1,71 @@
+"""The Python face: the same runs as on the command line, with data from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from atoll import launch
+from atoll.config import merge, resolve
+from atoll.data import Federated
+from atoll.data.catalog import DATASETS
+from atoll.data.settings import name_or_folder
+from atoll.errors import ConfigError
+from atoll.reading import Run
+from atoll.run import Watcher
+
+IN_MEMORY = "in-memory"
+
+
+def search(
+    method: str,
+    data: str | Path | Mapping[str, Any] | Federated,
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    preset: str = "small",
+    seed: int = 1,
+    workers: int | None = None,
+    data_dir: str | Path | None = None,
+    watcher: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **method_settings: Any,
+) -> Run:
+    """Run a method and return its `Run`.
+
+    `data` is the name of a data set, a folder of own data, a table as in an experiment file's `[data]`, or a `Federated`.
+    Further keywords are settings of the method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
+    """
+    own = {**method_settings, **({} if rounds is None else {"rounds": rounds})}
+    raw: dict[str, Any] = {"method": method, "preset": preset, "seed": seed, "data": _table(data), method: own}
+    if workers is not None:
+        raw["engine"] = {"workers": workers}
+    experiment = resolve(merge(raw, settings or {}))
+    memory = data if isinstance(data, Federated) else None
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+
+
+def resume(
+    path: str | Path,
+    *,
+    rounds: int | None = None,
+    data: Federated | None = None,
+    data_dir: str | Path | None = None,
+    workers: int | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Go on with a run; one on data in memory needs that data again."""
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.resume(Path(path), rounds=rounds, data=data, data_dir=folder, workers=workers, watcher=watcher)
+
+
+def _table(data: str | Path | Mapping[str, Any] | Federated) -> dict[str, Any]:
+    if isinstance(data, Federated):
+        return {"name": IN_MEMORY}
+    if isinstance(data, Mapping):
+        return dict(data)
+    if isinstance(data, (str, Path)):
+        return dict(name_or_folder(str(data), list(DATASETS)))
+    raise ConfigError(f"data = {data!r}: give a data set's name, a folder, a table of data settings or a Federated")

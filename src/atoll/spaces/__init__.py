@@ -1,0 +1,77 @@
+"""What can be built: an architecture is plain JSON data, and its key "space" names the module that builds it.
+
+A space module provides `build(arch) -> torch.nn.Module` and, where it knows better than the general rules,
+`cost(arch) -> Cost` and `initial(arch, rng) -> Tensors`. Names from `named_parameters()` are the names of `Tensors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from atoll.errors import ArchitectureError, nearest
+from atoll.messages import Tensors
+from atoll.spaces.cost import Cost, canonical, measured_cost
+from atoll.spaces.initial import kaiming_uniform
+
+Architecture = Mapping[str, Any]
+
+SPACES = {
+    "choice": "atoll.spaces.choice",
+    "fixed": "atoll.spaces.fixed",
+}
+
+__all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]
+
+_costs: dict[str, Cost] = {}
+
+
+def build(arch: Architecture, device: str = "cpu") -> nn.Module:
+    """The network of this architecture, with all parameters zero: load weights into it before use.
+
+    Torch's constructors draw initial weights from its global random state; building on the meta device first
+    leaves that state untouched and saves the time.
+    """
+    module = skeleton(arch).to_empty(device=device)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    return module
+
+
+def skeleton(arch: Architecture) -> nn.Module:
+    """The network without memory for its parameters (meta device): for names, shapes and costs."""
+    with torch.device("meta"):
+        module: nn.Module = _space(arch).build(arch)
+    return module
+
+
+def initial(arch: Architecture, rng: np.random.Generator) -> Tensors:
+    """Initial weights, drawn from `rng` only."""
+    own = getattr(_space(arch), "initial", None)
+    if own is not None:
+        weights: Tensors = own(arch, rng)
+        return weights
+    return kaiming_uniform({name: tuple(p.shape) for name, p in skeleton(arch).named_parameters()}, rng)
+
+
+def cost(arch: Architecture) -> Cost:
+    """What one forward pass of one sample costs, and how large the weights are; computed once per architecture."""
+    key = canonical(arch)
+    if key not in _costs:
+        own = getattr(_space(arch), "cost", None)
+        _costs[key] = own(arch) if own is not None else measured_cost(skeleton(arch), tuple(arch["input"]))
+    return _costs[key]
+
+
+def _space(arch: Architecture) -> ModuleType:
+    name = arch.get("space")
+    if name not in SPACES:
+        raise ArchitectureError(f"unknown space {name!r}; {nearest(str(name), SPACES)}")
+    return import_module(SPACES[name])

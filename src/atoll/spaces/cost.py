@@ -1,0 +1,41 @@
+"""What a network costs: multiply-accumulates, parameters, bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`macs`: convolution and linear multiply-accumulates of one forward pass of one sample."""
+
+    macs: int
+    params: int
+    bytes: int
+
+
+def canonical(arch: Mapping[str, Any]) -> str:
+    """One spelling for equal architectures: the key of every cache."""
+    return json.dumps(arch, sort_keys=True, separators=(",", ":"))
+
+
+def measured_cost(module: nn.Module, shape: tuple[int, ...]) -> Cost:
+    """Counted by running the module once, on whatever device it is; on the meta device nothing is computed."""
+    rows = 2  # batch norm takes statistics over the batch and refuses a single row
+    parameters = list(module.parameters())
+    device = parameters[0].device if parameters else torch.device("meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(torch.empty((rows, *shape), device=device))
+    params = sum(parameter.numel() for parameter in parameters)
+    return Cost(
+        macs=counter.get_total_flops() // (2 * rows),  # a multiply-accumulate is two operations
+        params=params,
+        bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+    )

@@ -1,0 +1,65 @@
+"""The pieces that fixed networks are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from atoll.spaces.norm import BatchNorm
+
+
+class Perceptron(nn.Module):
+    """Linear layers with ReLU between them, over the flattened input.
+
+    A class of its own, because training knows how to run such a stack without autograd (`learning/dense.py`).
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        for number, layer in enumerate(self.layers):
+            x = layer(functional.relu(x) if number else x)
+        return x
+
+
+class Residual(nn.Module):
+    """The sum of a branch and a shortcut, rectified."""
+
+    def __init__(self, branch: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.branch(x) + self.shortcut(x))
+
+
+def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
+    """3x3 convolution, norm, ReLU. No bias: the norm would take it away again."""
+    return nn.Sequential(_plain(before, after, 3, stride), BatchNorm(after), nn.ReLU())
+
+
+def residual(before: int, after: int, stride: int = 1) -> Residual:
+    """ResNet's basic block; the shortcut is a 1x1 convolution where the shape changes."""
+    branch = nn.Sequential(convolution(before, after, stride), _plain(after, after, 3, 1), BatchNorm(after))
+    if stride == 1 and before == after:
+        return Residual(branch, nn.Identity())
+    return Residual(branch, nn.Sequential(_plain(before, after, 1, stride), BatchNorm(after)))
+
+
+def separable(before: int, after: int, stride: int = 1) -> nn.Sequential:
+    """MobileNet's block: depthwise 3x3, norm, ReLU, pointwise 1x1, norm, ReLU."""
+    depthwise = nn.Conv2d(before, before, 3, stride, padding=1, groups=before, bias=False)
+    return nn.Sequential(
+        depthwise, BatchNorm(before), nn.ReLU(), _plain(before, after, 1, 1), BatchNorm(after), nn.ReLU()
+    )
+
+
+def _plain(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)

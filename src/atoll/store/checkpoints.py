@@ -1,0 +1,124 @@
+"""Checkpoints: plain values as JSON, arrays by content in safetensors packs, verified when read, two kept.
+
+An array that an earlier kept checkpoint holds already is not written again. Each document carries its own digest and
+those of the packs it refers to, so that a damaged file is noticed and the checkpoint before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_pack
+from safetensors.numpy import save as save_pack
+
+from atoll import wire
+from atoll.errors import RunDamaged
+from atoll.messages import Array, content_name
+from atoll.store.files import replace_file, sweep_asides, sync_folder
+
+SCHEMA = 1
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of one run, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        sweep_asides(folder)
+        self._documents: dict[str, dict[str, Any]] = {}  # name -> head of each kept document
+
+    def write(self, number: int, value: dict[str, Any]) -> None:
+        """Save `value` (a payload) under this number. When this returns, it is on the disk."""
+        parts = wire.take_apart(value)
+        arrays: dict[str, Array] = {}
+        array_names = [_remember(arrays, content_name(array), array) for array in parts.arrays]
+        tensor_names = [_remember(arrays, owner.digest(name), owner[name]) for owner, name in parts.tensors]
+        packs = self._packs_holding(arrays)
+        fresh = {digest: array for digest, array in arrays.items() if not any(digest in p["holds"] for p in packs)}
+        if fresh:
+            packs.append(self._write_pack(number, fresh))
+        head = {"schema": SCHEMA, "number": number, "packs": packs}
+        body = {"tree": parts.tree, "arrays": array_names, "tensors": tensor_names}
+        text = wire.canonical({**head, **body})
+        name = f"{number:08d}.json"
+        replace_file(self._folder / name, json.dumps({"sha256": _sha256(text.encode()), "text": text}).encode())
+        self._documents[name] = head
+        self._tidy()
+
+    def read(self) -> tuple[int, dict[str, Any]] | None:
+        """The newest intact checkpoint, or None if none was ever written."""
+        names = sorted((path.name for path in self._folder.glob("*.json")), reverse=True)
+        problems = []
+        for name in names:
+            try:
+                head, value = self._read(name)
+            except (OSError, ValueError, KeyError, TypeError, wire.WireError, SafetensorError) as problem:
+                problems.append(f"{name}: {problem}")
+                continue
+            self._documents[name] = head
+            return head["number"], value
+        if problems:
+            raise RunDamaged(f"{self._folder}: no checkpoint is intact ({'; '.join(problems)}); start the run anew")
+        return None
+
+    def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        outer = json.loads((self._folder / name).read_bytes())
+        if _sha256(outer["text"].encode()) != outer["sha256"]:
+            raise ValueError("its checksum does not match")
+        document = json.loads(outer["text"])
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"it has schema {document['schema']}, this version reads {SCHEMA}")
+        held: dict[str, Array] = {}
+        for pack in document["packs"]:
+            data = (self._folder / pack["file"]).read_bytes()
+            if _sha256(data) != pack["sha256"]:
+                raise ValueError(f"the checksum of {pack['file']} does not match")
+            held.update(load_pack(data))
+        arrays = [held[digest] for digest in document["arrays"]]
+        tensors = [held[digest] for digest in document["tensors"]]
+        value = wire.put_together(document["tree"], arrays, tensors, document["tensors"])
+        return {key: document[key] for key in ("schema", "number", "packs")}, value
+
+    def _packs_holding(self, wanted: dict[str, Array]) -> list[dict[str, Any]]:
+        """Packs of kept documents that hold something of what is to be saved."""
+        found: dict[str, dict[str, Any]] = {}
+        for head in self._documents.values():
+            for pack in head["packs"]:
+                if any(digest in wanted for digest in pack["holds"]):
+                    found[pack["file"]] = pack
+        return list(found.values())
+
+    def _write_pack(self, number: int, arrays: dict[str, Array]) -> dict[str, Any]:
+        data = save_pack(arrays)
+        file = f"{number:08d}.safetensors"
+        replace_file(self._folder / file, data)
+        return {"file": file, "sha256": _sha256(data), "holds": sorted(arrays)}
+
+    def _tidy(self) -> None:
+        """Keep the newest documents and the packs they refer to."""
+        names = sorted((path.name for path in self._folder.glob("*.json")), reverse=True)
+        for name in names[KEPT:]:
+            (self._folder / name).unlink(missing_ok=True)
+            self._documents.pop(name, None)
+        if not all(name in self._documents for name in names[:KEPT]):
+            return  # an older document was not read in this process: what it refers to is not known, so nothing goes
+        needed = {pack["file"] for head in self._documents.values() for pack in head["packs"]}
+        for path in self._folder.glob("*.safetensors"):
+            if path.name not in needed:
+                path.unlink(missing_ok=True)
+        sync_folder(self._folder)
+
+
+def _remember(arrays: dict[str, Array], digest: str, array: Array) -> str:
+    arrays[digest] = array
+    return digest
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

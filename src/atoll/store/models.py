@@ -1,0 +1,78 @@
+"""Trained networks on disk: one safetensors file each, named by content, complete with what is needed to use it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from atoll import wire
+from atoll.errors import RunDamaged
+from atoll.messages import Schema, Tensors
+from atoll.store.files import replace_file
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTS, STATISTICS = "weights/", "statistics/"
+
+
+@dataclass(frozen=True)
+class Model:
+    """An architecture with its trained weights, and fixed statistics for its batch norms if they were calibrated."""
+
+    architecture: dict[str, Any]
+    weights: Tensors
+    statistics: Tensors
+    schema: Schema
+
+    def module(self) -> torch.nn.Module:
+        """An ordinary torch module in evaluation mode, which works on a single row or image."""
+        from atoll.learning.calibration import fixed_module
+
+        return fixed_module(self.architecture, self.weights, self.statistics)
+
+
+def save_model(folder: Path, model: Model) -> str:
+    """Write a model (unless it is there already) and return its file name."""
+    tensors = {WEIGHTS + name: model.weights[name] for name in model.weights}
+    tensors |= {STATISTICS + name: model.statistics[name] for name in model.statistics}
+    # One metadata key with canonical text: with several, the order of keys in the file is not fixed.
+    about = wire.canonical({"architecture": model.architecture, "schema": asdict(model.schema)})
+    data = save_tensors(tensors, metadata={"atoll": about})
+    name = f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
+    if not (folder / name).exists():
+        replace_file(folder / name, data)
+    return name
+
+
+def load_model(path: Path) -> Model:
+    """Read a model back; a file whose content does not match its name is refused."""
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest()[:32] != path.stem:
+        raise RunDamaged(f"{path}: the content does not match the file's name; the file was changed or cut")
+    try:
+        tensors = load_tensors(data)
+        (length,) = struct.unpack("<Q", data[:8])
+        about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["atoll"])
+    except (SafetensorError, ValueError, KeyError) as problem:
+        raise RunDamaged(f"{path}: not a model of Atoll ({problem})") from problem
+    schema = about["schema"]
+    return Model(
+        about["architecture"],
+        Tensors({name.removeprefix(WEIGHTS): array for name, array in tensors.items() if name.startswith(WEIGHTS)}),
+        Tensors({n.removeprefix(STATISTICS): array for n, array in tensors.items() if n.startswith(STATISTICS)}),
+        Schema(
+            schema["kind"],
+            tuple(schema["shape"]),
+            tuple(schema["classes"]),
+            tuple(schema["features"]),
+        ),
+    )

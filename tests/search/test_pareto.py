@@ -1,0 +1,158 @@
+"""Fronts, crowding, selection, hypervolume and picks, on points one can place on paper."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll.errors import ConfigError
+from atoll.search import pareto
+
+NAN, INF = math.nan, math.inf
+
+# Three fronts: (1,4) (2,2) (4,1) | (3,3) | (4,4)
+POINTS = [[4, 4], [1, 4], [3, 3], [2, 2], [4, 1]]
+
+
+def _lists(fronts: list[pareto.Indices]) -> list[list[int]]:
+    return [front.tolist() for front in fronts]
+
+
+def test_fronts_by_hand() -> None:
+    assert _lists(pareto.non_dominated_fronts(POINTS)) == [[1, 3, 4], [2], [0]]
+
+
+def test_equal_points_share_a_front() -> None:
+    assert _lists(pareto.non_dominated_fronts([[1, 1], [1, 1], [1, 2]])) == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("broken", [NAN, INF, -INF])
+def test_what_is_not_finite_comes_last_even_if_the_rest_is_perfect(broken: float) -> None:
+    objectives = [[broken, 0], [5, 5], [0, broken], [1, 1]]
+    assert _lists(pareto.non_dominated_fronts(objectives)) == [[3], [1], [0, 2]]
+    assert pareto.select(objectives, 2).tolist() == [3, 1]
+    assert pareto.high(objectives) == pareto.knee(objectives) == 3
+    assert pareto.rank_and_crowding(objectives)[1][[0, 2]].tolist() == [0, 0]
+
+
+def test_no_rows_and_only_broken_rows() -> None:
+    assert pareto.non_dominated_fronts(np.zeros((0, 2))) == []
+    assert _lists(pareto.non_dominated_fronts([[NAN, 1], [1, NAN]])) == [[0, 1]]
+    assert pareto.knee([[NAN, 1], [1, NAN]]) == 0
+    with pytest.raises(ValueError, match="no front"):
+        pareto.high(np.zeros((0, 2)))
+    with pytest.raises(ValueError, match="rows and objectives"):
+        pareto.high([1.0, 2.0])
+
+
+def test_crowding_by_hand() -> None:
+    # Ranges 10 and 10. (2,6): (5-0)/10 + (10-3)/10 = 1.2, mean 0.6. (5,3): (10-2)/10 + (6-0)/10 = 1.4, mean 0.7.
+    crowding = pareto.crowding_distances([[5, 3], [0, 10], [10, 0], [2, 6]])
+    assert crowding.tolist() == pytest.approx([0.7, INF, INF, 0.6])
+
+
+def test_crowding_of_small_fronts_and_copies() -> None:
+    assert pareto.crowding_distances([[1, 1]]).tolist() == [INF]
+    assert pareto.crowding_distances([[1, 2], [2, 1]]).tolist() == [INF, INF]
+    assert pareto.crowding_distances([[1, 2], [2, 1], [1, 2]]).tolist() == [INF, INF, 0]
+    # A copy neither crowds its original nor survives it: (5,3) as above with one copy more.
+    copies = pareto.crowding_distances([[5, 3], [0, 10], [10, 0], [2, 6], [5, 3]])
+    assert copies.tolist() == pytest.approx([0.7, INF, INF, 0.6, 0])
+
+
+def test_an_objective_that_is_the_same_for_all_adds_nothing() -> None:
+    # Only one such point can be non-dominated in two objectives, but not in three.
+    crowding = pareto.crowding_distances([[0, 10, 1], [10, 0, 1], [5, 3, 1]])
+    assert crowding.tolist() == pytest.approx([INF, INF, 2 / 3])
+
+
+def test_selection_takes_fronts_then_crowding_then_the_earlier() -> None:
+    assert pareto.select(POINTS, 4).tolist() == [1, 4, 3, 2]
+    # One front, one place fewer than points: the most crowded one goes.
+    assert pareto.select([[5, 3], [0, 10], [10, 0], [2, 6]], 3).tolist() == [1, 2, 0]
+    # Equal crowding: parents, who stand first, stay.
+    assert pareto.select([[1, 1], [1, 1], [1, 1]], 2).tolist() == [0, 1]
+    assert pareto.select(POINTS, 0).tolist() == []
+    with pytest.raises(ValueError, match="cannot select 6 of 5"):
+        pareto.select(POINTS, 6)
+
+
+def test_hypervolume_is_the_share_of_the_reference_box() -> None:
+    assert pareto.hypervolume([[0.5, 100]], [1, 200]) == pytest.approx(0.25)
+    # Two steps: 0.5 x 0.5 plus what (0.75, 50) adds: 0.25 x 0.25.
+    assert pareto.hypervolume([[0.5, 100], [0.75, 50], [0.9, 150]], [1, 200]) == pytest.approx(0.3125)
+    assert pareto.hypervolume([[0, 0]], [1, 200]) == pytest.approx(1)
+
+
+def test_points_beyond_the_reference_and_broken_ones_add_nothing() -> None:
+    assert pareto.hypervolume([[1.0, 0], [0, 300], [NAN, 0]], [1, 200]) == 0
+    assert pareto.hypervolume([[0.5, 100], [0.1, 300], [0.0, NAN]], [1, 200]) == pytest.approx(0.25)
+    assert pareto.hypervolume(np.zeros((0, 2)), [1, 200]) == 0
+    for reference in ([1.0], [1, 0], [1, NAN]):
+        with pytest.raises(ConfigError, match="reference point"):
+            pareto.hypervolume([[0.5, 0.5]], reference)
+
+
+def test_high_has_the_lowest_error_and_of_equals_the_cheapest() -> None:
+    assert pareto.high([[0.2, 5], [0.1, 9], [0.3, 1]]) == 1
+    assert pareto.high([[0.1, 9], [0.1, 5]]) == 1
+    assert pareto.by_error([[0.2, 5], [0.1, 9], [0.3, 1], [0.5, 6]]).tolist() == [1, 0, 2]
+
+
+def test_knee_is_farthest_from_the_chord() -> None:
+    # Normalised: (0,1) (.1,.3) (.5,.2) (1,0): sums 1, .4, .7, 1.
+    front = [[0.0, 100], [0.1, 30], [0.5, 20], [1.0, 0]]
+    assert pareto.knee(front) == 1
+    assert pareto.by_knee(front).tolist() == [1, 2, 3, 0]
+    # A dominated point never is the knee, and scales do not matter.
+    assert pareto.knee([*front, [0.15, 31]]) == 1
+    assert pareto.knee([[100 * error, cost / 7] for error, cost in front]) == 1
+
+
+def test_a_point_far_on_the_wrong_side_of_the_chord_is_no_knee() -> None:
+    # Sums: .9 (just below the chord) and 1.7 (far above it, but non-dominated).
+    assert pareto.knee([[0.0, 1.0], [0.05, 0.95], [0.8, 0.9], [0.1, 0.8], [1.0, 0.0]]) == 3
+    assert pareto.knee([[0.0, 1.0], [0.9, 0.8], [1.0, 0.0]]) == 1
+
+
+def test_fronts_of_one_and_two_points() -> None:
+    assert pareto.knee([[0.5, 3]]) == 0
+    assert pareto.knee([[0.1, 9], [0.5, 3]]) == 1  # High is the other one
+    assert pareto.knee([[0.5, 3], [0.1, 9]]) == 0
+    assert pareto.knee([[0.5, 3], [0.5, 3], [0.6, 4]]) == 0
+
+
+VALUES = st.one_of(st.integers(0, 4).map(float), st.sampled_from([NAN, INF]))
+TABLES = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=12)
+
+
+def _dominates(one: tuple[float, float], two: tuple[float, float]) -> bool:
+    return all(a <= b for a, b in zip(one, two, strict=True)) and one != two
+
+
+@given(TABLES)
+def test_ranks_follow_the_definition(rows: list[tuple[float, float]]) -> None:
+    rank, _ = pareto.rank_and_crowding(rows)
+    finite = [all(map(math.isfinite, row)) for row in rows]
+    for index, row in enumerate(rows):
+        if not finite[index]:
+            assert all(rank[index] > rank[other] for other in range(len(rows)) if finite[other])
+            continue
+        above = [rank[o] for o, other in enumerate(rows) if finite[o] and _dominates(other, row)]
+        assert rank[index] == max(above, default=-1) + 1
+
+
+@given(TABLES, st.data())
+def test_selection_is_a_set_of_rows_and_keeps_the_first_front_first(
+    rows: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, len(rows)))
+    taken = pareto.select(rows, count)
+    rank, _ = pareto.rank_and_crowding(rows)
+    assert len(set(taken.tolist())) == count
+    assert sorted(rank[taken].tolist()) == sorted(rank.tolist())[:count]
+    assert {pareto.high(rows), pareto.knee(rows)} <= set(np.flatnonzero(rank == 0).tolist())
