@@ -1,14 +1,14 @@
 # Everything a developer or CI does, by name. Each target makes .venv itself; only Python 3.11+, pip, make and git are needed.
 #
-#   make test TEST_PROCESSES=0      all tests in one process, for a debugger or a quiet machine
+#   make test TEST_PROCESSES=2      tests spread over two processes
 #   make test PYTEST_ARGS="-k wire" some tests only
 #   make run OUT=runs/mine          a run directory of your choice
 
 PYTHON ?= python3
 OUT ?=
 PYTEST_ARGS ?=
-# Most tests use one core, so two processes are faster on two cores. Tests of one file stay together: they share fixtures.
-TEST_PROCESSES ?= 2
+# One, because tests start worker processes themselves; raise it where cores are idle. Tests of one file stay together.
+TEST_PROCESSES ?= 1
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -17,8 +17,6 @@ PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCES
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test check bench soak clean
-# A stamp written by a failed installation would be believed the next time.
-.DELETE_ON_ERROR:
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -71,6 +71,9 @@ BREAKS = [
     (walls.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nnp.random.Generator(bits)"),
     (walls.randomness_comes_from_rng, "atoll.learning.train", "import torch\ntorch.manual_seed(1)"),
     (walls.randomness_comes_from_rng, "atoll.learning.train", "import torch\norder = torch.randperm(3)"),
+    (walls.randomness_comes_from_rng, "atoll.testing.contract", "import random\nrandom.random()"),
+    (walls.randomness_comes_from_rng, "atoll.testing.contract", "import numpy as np\nnp.random.set_state(s)"),
+    (walls.randomness_comes_from_rng, "atoll.data.split", "import random\nrandom.getstate()"),
     (walls.no_drawer_for_odds_and_ends, "atoll.data.utils", ""),
     (walls.files_stay_small, "atoll.data.partition", "x = 1\n" * 401),
 ]
@@ -97,6 +100,7 @@ KEEPS = [
     ("atoll.store", "from safetensors.numpy import load\nload(b'')"),
     ("atoll.data.split", "import numpy as np\n\ndef f(rng: np.random.Generator) -> None: rng.random()"),
     ("atoll.rng", "import numpy as np\nnp.random.Generator(np.random.PCG64(1))"),
+    ("atoll.testing.contract", "import random\nimport numpy as np\nrandom.getstate(), np.random.get_state()"),
     ("atoll.data.partition", "x = 1\n" * 400),
 ]
 

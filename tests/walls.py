@@ -39,7 +39,11 @@ TORCH_RANDOM = {
     "torch.randn_like",
     "torch.randperm",
 }
+# What a test of "global random state is untouched" needs: looking, never drawing. Only `testing` may look.
+LOOKS_AT_STATE = {"random.getstate", "numpy.random.get_state"}
 TERMINAL = {"typer", "rich", "click"}
+# Besides `cli`, the modules that may write to the terminal: the progress bar that the command line hands to a run.
+TERMINAL_MODULES = {f"{PACKAGE}.report.progress"}
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,8 @@ def report_reads_run_directories_only(module: Module) -> Found:
 
 
 def only_cli_prints(module: Module) -> Found:
-    """The terminal belongs to the command line, and to the progress bar that it hands to a run."""
-    if module.room == "cli" or is_within(module.name, f"{PACKAGE}.report.progress"):
+    """The terminal belongs to the command line and to the modules named in TERMINAL_MODULES."""
+    if module.room == "cli" or module.name in TERMINAL_MODULES:
         return
     yield from _imports_of(module, *TERMINAL)
     for call, name in module.calls():
@@ -189,20 +193,30 @@ def _passes(call: ast.Call, keyword: str, value: bool) -> bool:
 
 def randomness_comes_from_rng(module: Module) -> Found:
     """Streams are made in `rng.py` and passed in; elsewhere `np.random.Generator` is a type and nothing more."""
-    yield from _imports_of(module, "random", *TORCH_RANDOM)
+    looking = LOOKS_AT_STATE if module.room == "testing" else set()
+    for line, name in module.imports():
+        if is_within(name, "random", *TORCH_RANDOM) and not (looking and name == "random") and name not in looking:
+            yield line, f"imports {name}"
     if module.name == f"{PACKAGE}.rng":
         return
     for line, name in module.imports():
-        if name.startswith("numpy.random.") and name != "numpy.random.Generator":
+        if name.startswith("numpy.random.") and name not in {"numpy.random.Generator", *looking}:
             yield line, f"imports {name}"
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute):
             name = module.dotted(node)
-            if name in TORCH_RANDOM or (name.startswith("numpy.random.") and name != "numpy.random.Generator"):
+            if _draws(name) and name not in looking:
                 yield node.lineno, f"uses {name}"
     for call, name in module.calls():
         if name == "numpy.random.Generator":
             yield call.lineno, "makes a generator: take one from rng.stream"
+
+
+def _draws(name: str) -> bool:
+    """Is this a use of global randomness, or of a generator of one's own?"""
+    if name.startswith("numpy.random."):
+        return name != "numpy.random.Generator"
+    return name in TORCH_RANDOM or name.startswith("random.")
 
 
 def no_drawer_for_odds_and_ends(module: Module) -> Found:

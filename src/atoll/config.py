@@ -11,7 +11,6 @@ A preset (`small` unless another is named) fills in what a file or command does 
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -120,9 +119,8 @@ def override(raw: Raw, assignment: str) -> Raw:
 
 def dump(experiment: Experiment) -> str:
     """The experiment as TOML text that `resolve` reads back to an equal one."""
-    plain = experiment.model_dump(mode="json")
-    settings = plain.pop("settings")
-    return to_toml({**plain, experiment.method: settings})
+    plain = experiment.model_dump(mode="json", exclude={"settings"})
+    return to_toml({**plain, experiment.method: experiment.settings.model_dump(mode="json")})
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
@@ -183,10 +181,3 @@ def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> s
     if first["type"] == "value_error" and path in ("", "data"):
         return message
     return f"{path} = {first['input']!r}: {message}"
-
-
-def data_folder(given: Path | None) -> Path | None:
-    """Where downloaded data sets are: `--data-dir`, else the environment's ATOLL_DATA."""
-    if given is not None:
-        return given
-    return Path(os.environ["ATOLL_DATA"]) if os.environ.get("ATOLL_DATA") else None

@@ -100,9 +100,9 @@ def _federation(experiment: Experiment, federated: Federated) -> Federation:
 
     engine = experiment.engine
     # A worker process cannot import what was defined in a notebook.
-    here = find_method(experiment.method).__module__ == "__main__"
-    workers = 0 if here else engine.workers
-    return LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline)
+    module = find_method(experiment.method).__module__
+    workers = 0 if module == "__main__" else engine.workers
+    return LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline, preload=[module])
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:

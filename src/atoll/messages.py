@@ -31,6 +31,8 @@ class Tensors(Mapping[str, Array]):
         self._arrays: dict[str, Array] = {}
         self._digests: dict[str, str] = {}
         for name, array in arrays.items():
+            if not isinstance(name, str):
+                raise TypeError(f"a tensor's name must be text, not {name!r}")
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"tensor {name!r} is a {type(array).__name__}, not a numpy array")
             fixed = np.ascontiguousarray(array).reshape(array.shape)
@@ -92,7 +94,7 @@ def content_name(array: Array) -> str:
     """128 bits over dtype, shape and bytes: equal names mean equal tensors."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+    digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     return digest.hexdigest()
 
 

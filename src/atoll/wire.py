@@ -5,7 +5,8 @@
 
 The tree is the payload with each array replaced by `{"$array": i}` and each `Tensors` by `{"$tensors": {name: j}}`.
 A tensor that the receiver holds is named by its digest and not sent. Floats may be NaN or infinite (Python's JSON
-dialect): whether that is acceptable is for the guard to say, not for the wire.
+dialect): whether that is acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a
+file name that is not UTF-8 survives too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ DTYPES = frozenset(
 )
 MAX_HEADER = 256 * 1024 * 1024
 MAX_DIMENSIONS = 8
+MAX_VALUES = 2**40  # in one array
+MAX_DEPTH = 100  # tables and lists within each other; far below what Python's stack can take
 
 
 @dataclass
@@ -41,28 +44,13 @@ class Parts:
 def take_apart(value: Any) -> Parts:
     """Separate the arrays of a payload from its plain values. Anything that is not wire-legal is a `TypeError`."""
     parts = Parts()
-    parts.tree = _flatten(value, parts, "payload")
+    parts.tree = _flatten(value, parts, "payload", 0)
     return parts
 
 
 def put_together(tree: Any, arrays: list[Array], tensors: list[Array], digests: list[str] | None = None) -> Any:
-    """The inverse of `take_apart`."""
-    if isinstance(tree, list):
-        return [put_together(item, arrays, tensors, digests) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if "$array" in tree:
-        return arrays[_position(tree["$array"], arrays)]
-    if "$tensors" in tree:
-        names = tree["$tensors"]
-        if not isinstance(names, dict):
-            raise WireError("a set of tensors must be a table of names")
-        places = {name: _position(place, tensors) for name, place in names.items()}
-        result = Tensors({name: tensors[place] for name, place in places.items()})
-        if digests is not None:
-            result.know({name: digests[place] for name, place in places.items() if digests[place]})
-        return result
-    return {key: put_together(item, arrays, tensors, digests) for key, item in tree.items()}
+    """The inverse of `take_apart`. What it gives, `take_apart` accepts; anything else is a `WireError`."""
+    return _assemble(tree, arrays, tensors, digests, 0)
 
 
 def encode(payload: Payload, held: Container[str] = (), digests: bool = True) -> bytes:
@@ -80,18 +68,22 @@ def size(payload: Payload, held: Container[str] = (), digests: bool = True) -> i
     return len(MAGIC) + 4 + len(header) + sum(blob.nbytes for blob in blobs)
 
 
-def decode(data: bytes | memoryview, held: Mapping[str, Array] | None = None) -> Payload:
+def decode(
+    data: bytes | bytearray | memoryview,
+    held: Mapping[str, Array] | None = None,
+    digests: bool = True,
+) -> Payload:
     """The payload of a frame. Sizes are checked against the frame before any memory is allocated.
 
-    Arrays are fresh copies, so that neither their place in the frame nor its lifetime matters.
+    Arrays are fresh copies, so that neither their place in the frame nor its lifetime matters. `digests=False` does not
+    believe the content names that the frame carries: a reply's sender could lie about them.
     """
     view = memoryview(data)
     header, start = _read_header(view)
-    try:
-        tree, array_rows, tensor_rows = header["v"], header["a"], header["t"]
-        sent = [_row(row, 2) for row in array_rows] + [_row(row, 4) for row in tensor_rows if row[3]]
-    except (KeyError, TypeError, IndexError) as problem:
-        raise WireError("the frame's header has not the form of one of ours") from problem
+    tree, array_rows, tensor_rows = header["v"], header["a"], header["t"]
+    kinds = [_row(row, 2) for row in array_rows]
+    tensor_kinds = [_row(row, 4) for row in tensor_rows]
+    sent = kinds + [kind for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
     expected = sum(dtype.itemsize * math.prod(shape) for dtype, shape in sent)
     if len(view) - start != expected:
         raise WireError(f"the frame announces {expected} bytes of arrays and carries {len(view) - start}")
@@ -101,11 +93,11 @@ def decode(data: bytes | memoryview, held: Mapping[str, Array] | None = None) ->
         blobs.append(np.frombuffer(view, dtype=dtype, count=count, offset=start).reshape(shape).copy())
         start += dtype.itemsize * count
     arrays, rest = blobs[: len(array_rows)], iter(blobs[len(array_rows) :])
-    tensors = [next(rest) if row[3] else _lookup(row, held) for row in tensor_rows]
-    try:
-        payload = put_together(tree, arrays, tensors, [row[2] for row in tensor_rows])
-    except RecursionError as problem:
-        raise WireError("the frame's values are nested too deeply") from problem
+    tensors = [
+        next(rest) if row[3] else _lookup(row[2], kind, held)
+        for kind, row in zip(tensor_kinds, tensor_rows, strict=True)
+    ]
+    payload = put_together(tree, arrays, tensors, [row[2] for row in tensor_rows] if digests else None)
     if not isinstance(payload, dict):
         raise WireError("a payload must be a table")
     return payload
@@ -113,7 +105,7 @@ def decode(data: bytes | memoryview, held: Mapping[str, Array] | None = None) ->
 
 def canonical(value: Any) -> str:
     """JSON text that is equal for equal values: sorted keys, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def tensor_digests(payload: Any) -> frozenset[str]:
@@ -121,35 +113,65 @@ def tensor_digests(payload: Any) -> frozenset[str]:
     return frozenset(owner.digest(name) for owner, name in take_apart(payload).tensors)
 
 
-def _flatten(value: Any, parts: Parts, where: str) -> Any:
+def _flatten(value: Any, parts: Parts, where: str, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise TypeError(f"a payload's tables and lists must not be nested deeper than {MAX_DEPTH}")
     if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
         return value
     if isinstance(value, Tensors):
         table = {}
         for name in value:
-            _check_dtype(value[name], f"{where}.{name}")
+            _check_array(value[name], f"{where}.{name}")
             table[name] = len(parts.tensors)
             parts.tensors.append((value, name))
         return {"$tensors": table}
     if isinstance(value, np.ndarray):
-        _check_dtype(value, where)
+        _check_array(value, where)
         parts.arrays.append(value)
         return {"$array": len(parts.arrays) - 1}
     if isinstance(value, list):
-        return [_flatten(item, parts, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_flatten(item, parts, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TypeError(f"{where}: a key must be text that does not start with '$', not {key!r}")
-        return {key: _flatten(item, parts, f"{where}.{key}") for key, item in value.items()}
+        return {key: _flatten(item, parts, f"{where}.{key}", depth + 1) for key, item in value.items()}
     raise TypeError(
         f"{where} is a {type(value).__name__}; a payload holds JSON values, numpy arrays and Tensors only",
     )
 
 
-def _check_dtype(array: Array, where: str) -> None:
+def _assemble(tree: Any, arrays: list[Array], tensors: list[Array], digests: list[str] | None, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise WireError(f"the frame's values are nested deeper than {MAX_DEPTH}")
+    if isinstance(tree, list):
+        return [_assemble(item, arrays, tensors, digests, depth + 1) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.keys() == {"$array"}:
+        return arrays[_position(tree["$array"], arrays)]
+    if tree.keys() == {"$tensors"}:
+        return _tensors(tree["$tensors"], tensors, digests)
+    if any(key.startswith("$") for key in tree):
+        raise WireError("the frame has a key that starts with '$' and is none of ours")
+    return {key: _assemble(item, arrays, tensors, digests, depth + 1) for key, item in tree.items()}
+
+
+def _tensors(names: Any, tensors: list[Array], digests: list[str] | None) -> Tensors:
+    if not isinstance(names, dict):
+        raise WireError("a set of tensors must be a table of names")
+    places = {name: _position(place, tensors) for name, place in names.items()}
+    result = Tensors({name: tensors[place] for name, place in places.items()})
+    if digests is not None:
+        result.know({name: digests[place] for name, place in places.items() if digests[place]})
+    return result
+
+
+def _check_array(array: Array, where: str) -> None:
     if array.dtype.str not in DTYPES:
         raise TypeError(f"{where} has dtype {array.dtype.str!r}; the wire carries {', '.join(sorted(DTYPES))}")
+    if array.ndim > MAX_DIMENSIONS:
+        raise TypeError(f"{where} has {array.ndim} dimensions; the wire carries at most {MAX_DIMENSIONS}")
 
 
 def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes, list[Array]]:
@@ -164,11 +186,11 @@ def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes
         if sent:
             blobs.append(array)
     header = {"v": parts.tree, "a": [[a.dtype.str, list(a.shape)] for a in parts.arrays], "t": rows}
-    return json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(), blobs
+    return json.dumps(header, separators=(",", ":")).encode(), blobs
 
 
 def _raw(array: Array) -> memoryview | bytes:
-    return memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+    return np.ascontiguousarray(array).data.cast("B") if array.size else b""
 
 
 def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
@@ -181,31 +203,33 @@ def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
         header = json.loads(bytes(view[8 : 8 + length]).decode())
     except (ValueError, RecursionError) as problem:
         raise WireError("the frame's header is not JSON") from problem
-    if not isinstance(header, dict) or not isinstance(header.get("a"), list) or not isinstance(header.get("t"), list):
+    form = {"v": dict, "a": list, "t": list}
+    if not isinstance(header, dict) or not all(isinstance(header.get(key), kind) for key, kind in form.items()):
         raise WireError("the frame's header has not the form of one of ours")
     return header, 8 + length
 
 
 def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """dtype and shape of one announced array, refused unless both are plain and small enough to be meant."""
-    if not isinstance(row, list) or len(row) != length or row[0] not in DTYPES:
+    plain = isinstance(row, list) and len(row) == length and isinstance(row[0], str) and row[0] in DTYPES
+    if not plain or (length == 4 and not (isinstance(row[2], str) and row[3] in (0, 1))):
         raise WireError("the frame announces an array of an unknown kind")
     shape = row[1]
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         raise WireError("the frame announces an array of an impossible shape")
-    if any(type(side) is not int or not 0 <= side < 2**40 for side in shape):
+    # Each side alone must be possible: numpy refuses a huge side even where another one is zero.
+    if any(type(side) is not int or side < 0 for side in shape) or math.prod(filter(None, shape)) >= MAX_VALUES:
         raise WireError("the frame announces an array of an impossible shape")
     return np.dtype(row[0]), tuple(shape)
 
 
-def _lookup(row: list[Any], held: Mapping[str, Array] | None) -> Array:
-    """A tensor that was only named, checked against what the row says of it."""
-    dtype, shape = _row(row, 4)
-    array = (held or {}).get(row[2])
+def _lookup(digest: str, kind: tuple[np.dtype[Any], tuple[int, ...]], held: Mapping[str, Array] | None) -> Array:
+    """A tensor that was only named, checked against what the frame says of it."""
+    array = (held or {}).get(digest)
     if array is None:
-        raise WireError(f"the frame names tensor {row[2]!r}, which is not held here")
-    if array.dtype != dtype or array.shape != shape:
-        raise WireError(f"the frame calls tensor {row[2]!r} {dtype}{shape}; it is {array.dtype}{array.shape}")
+        raise WireError(f"the frame names tensor {digest!r}, which is not held here")
+    if (array.dtype, array.shape) != kind:
+        raise WireError(f"the frame calls tensor {digest!r} {kind}; it is {(array.dtype, array.shape)}")
     return array
 
 

@@ -23,9 +23,7 @@ def _text(bits: Bits) -> str:
 
 
 KEYS = st.integers(1, 10).flatmap(
-    lambda length: st.lists(
-        st.text("01", min_size=2 * length, max_size=2 * length).map(_bits), min_size=1, max_size=6
-    )
+    lambda length: st.lists(st.text("01", min_size=2 * length, max_size=2 * length).map(_bits), min_size=1, max_size=6)
 )
 
 

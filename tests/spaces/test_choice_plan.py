@@ -71,7 +71,10 @@ def test_key_of_master_and_sub_model() -> None:
         ({"channels": [8, 0]}, "'channels'"),
         ({"channels": 64}, "'channels' is 64"),
         ({"channels": [8, 16.0]}, "'channels'"),
-        ({"input": [3, 4, 4]}, "4x4 is too small: only 1x1 is left before the reduction at block 10.*keep the channels at 256"),
+        (
+            {"input": [3, 4, 4]},
+            "4x4 is too small: only 1x1 is left before the reduction at block 10.*keep the channels at 256",
+        ),
         ({"input": [3, 32, 1], "channels": [8, 16]}, "32x1 is too small"),
         ({"input": [3, 32]}, "neither"),
         ({"classes": 0}, "'classes' is 0"),

@@ -27,6 +27,11 @@ class Dataset:
     read: Callable[[Path | None], Source]
     file: str = ""
 
+    @property
+    def built_in(self) -> bool:
+        """It comes with an installed library and needs no file."""
+        return self.origin == "scikit-learn"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -73,11 +78,12 @@ DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ALL}
 NAMES: tuple[str, ...] = tuple(DATASETS)
 
 
-def read(name: str, folder: Path | None) -> Source:
-    """The data set of this name, from `folder` if it needs files."""
+def read(name: str, data_dir: str | Path | None) -> Source:
+    """The data set of this name, from the data folder (argument or ATOLL_DATA) if it needs files."""
     if name not in DATASETS:
         raise DataError(f"data.name = '{name}': no such data set; {nearest(name, DATASETS)}")
-    return DATASETS[name].read(folder)
+    dataset = DATASETS[name]
+    return dataset.read(None if dataset.built_in else data_folder(data_dir))
 
 
 def catalogue(data_dir: str | Path | None = None) -> list[Entry]:
@@ -90,7 +96,7 @@ def catalogue(data_dir: str | Path | None = None) -> list[Entry]:
 
 
 def _present(dataset: Dataset, folder: Path | None) -> bool:
-    if dataset.origin == "scikit-learn":
+    if dataset.built_in:
         return True
     if folder is None:
         return False

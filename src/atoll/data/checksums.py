@@ -22,14 +22,15 @@ def file_digest(path: Path, algorithm: str) -> str:
 def verify(path: Path, known: str | None) -> None:
     """Compare with `known` ("sha256:..." or "md5:..."), or with what was recorded beside the file earlier."""
     record = _record(path)
+    source = "its published checksum"
     if known is None and record.exists():
-        known = f"sha256:{record.read_text(encoding='utf-8').split()[0]}"
+        known = f"sha256:{record.read_text(encoding='utf-8').partition(' ')[0].strip()}"
+        source = f"recorded in '{record.name}'"
     if known is None:
         return
     algorithm, _, wanted = known.partition(":")
     found = file_digest(path, algorithm)
     if found != wanted:
-        source = "its published checksum" if not record.exists() else f"the one in '{record.name}'"
         raise DataError(
             f"'{path}' has {algorithm} {found}, not {wanted} ({source}): it is damaged or another version; "
             "put the original file there"

@@ -88,21 +88,21 @@ class Federated:
 
         `x` is (rows, features) or images, channels first or last (`atoll.data.source.channels_first` has the rule);
         `y` holds whole numbers or words. `test` is an official test set (x, y) that belongs to no client. The other
-        arguments mean what they mean in `[data]`.
+        arguments mean what they mean in `[data]`. `x` is not copied where it fits as it is: leave it unchanged.
         """
-        groups, names = group_by_id(np.asarray(clients), "client")
+        groups, names = group_by_id(_plain(clients), "client")
         source = make_source(
             np.asarray(x),
-            np.asarray(y),
+            _plain(y),
             class_names=class_names,
             feature_names=feature_names,
             groups=groups,
             group_names=names,
-            test=None if test is None else (np.asarray(test[0]), np.asarray(test[1])),
+            test=None if test is None else (np.asarray(test[0]), _plain(test[1])),
         )
         if len(groups) != len(source.y):
             raise DataError(f"{len(groups)} client ids for {len(source.y)} rows; give every row the id of its client")
-        preparation = Preparation(split, blocks, scale, logarithm, missing, share_labels)
+        preparation = Preparation(split, blocks, scale, logarithm, missing)
         return cls(source.schema, prepare(source, natural(groups), names, preparation, seed), share_labels)
 
     @property
@@ -196,6 +196,13 @@ class Federated:
             f"Federated({len(self.names):,} clients, {self.schema.kind} rows of {shape}, "
             f"{self.schema.outputs} classes, {self.rows:,} rows{test})"
         )
+
+
+def _plain(values: Any) -> Array:
+    """An array; words kept as Python objects, as tables of pandas have them, become text."""
+    array = np.asarray(values)
+    words = array.dtype == object and all(isinstance(value, str) for value in array.flat)
+    return array.astype(np.str_) if words else array
 
 
 def _schema(saved: dict[str, Any]) -> Schema:

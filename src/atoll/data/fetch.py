@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +18,7 @@ Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes i
 BLOCK = 1 << 16
 ATTEMPTS = 5  # without a single new byte, before giving up
 SECONDS = 30.0  # of silence
+PAUSE = 0.5  # seconds before asking again, times the number of attempts in vain
 
 
 def fetch(name: str, folder: str | Path, base: str | None = None, progress: Progress | None = None) -> list[Path]:
@@ -78,6 +80,7 @@ def _complete(address: str, part: Path, progress: Progress | None) -> None:
             raise DataError(
                 f"{address} cannot be loaded ({problem}); what arrived is kept, run the command again to continue"
             )
+        time.sleep(PAUSE * idle)
 
 
 def _continue(address: str, part: Path, have: int, progress: Progress | None) -> bool:

@@ -27,7 +27,6 @@ class Preparation:
     scale: Scale = "none"
     logarithm: bool = False
     missing: Missing = "refuse"
-    share_labels: bool = False
 
 
 @dataclass(frozen=True)

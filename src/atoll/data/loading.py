@@ -13,7 +13,6 @@ from atoll.data.folder import read_folder
 from atoll.data.holdings import Preparation, prepare
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
-from atoll.data.places import data_folder
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
 from atoll.errors import DataError
@@ -41,12 +40,11 @@ def preparation(settings: DataSettings, source: Source) -> Preparation:
     usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
     usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
     return Preparation(
-        split=settings.split or defaults.split or usual_split,
+        split=settings.split or usual_split,
         blocks=settings.blocks or defaults.blocks,
         scale=settings.scale or usual_scale,
         logarithm=defaults.logarithm if settings.logarithm is None else settings.logarithm,
         missing=settings.missing or defaults.missing,
-        share_labels=settings.share_labels,
     )
 
 
@@ -90,7 +88,7 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
 
 def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
     if settings.name is not None:
-        return catalog.read(settings.name, data_folder(data_dir))
+        return catalog.read(settings.name, data_dir)
     return read_folder(settings)
 
 

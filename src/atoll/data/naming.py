@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from atoll.data.partition import Indices
@@ -13,6 +15,17 @@ def numbered(clients: int) -> list[str]:
     """client-000, client-001, ...: padded so that sorting by name is sorting by number."""
     width = max(3, len(str(clients - 1)))
     return [f"client-{number:0{width}d}" for number in range(clients)]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Names must be text that can be written down, and differ."""
+    seen: set[str] = set()
+    for name in names:
+        if not name.isprintable():
+            raise DataError(f"client name {name!r} has characters that cannot be shown; rename the file or the client")
+        if name in seen:
+            raise DataError(f"two clients are named '{name}'; every client needs a name of its own")
+        seen.add(name)
 
 
 def group_by_id(ids: Array, word: str) -> tuple[Indices, list[str]]:

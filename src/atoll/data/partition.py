@@ -164,11 +164,11 @@ def _top_up(owner: Indices, clients: int, minimum: int, rng: Generator) -> Indic
     owner = owner.copy()
     for client in needy:
         for _ in range(minimum - int(sizes[client])):
-            size, donor = heapq.heappop(donors)
+            # There are rows enough for all, so while somebody lacks one the largest has more than the minimum.
+            size, donor = donors[0]
+            heapq.heapreplace(donors, (size + 1, donor))
             end[donor] -= 1
             owner[rows[end[donor]]] = client
-            if size + 1 < -minimum:
-                heapq.heappush(donors, (size + 1, donor))
     return owner
 
 

@@ -97,6 +97,8 @@ class DataSettings(BaseModel):
 
     @model_validator(mode="after")
     def _one_origin(self) -> DataSettings:
+        if "" in (self.name, self.folder):
+            raise ConfigError("data.name or data.folder is empty; give the name of a data set or a folder of own data")
         if (self.name is None) == (self.folder is None):
             both = "both are given" if self.name is not None else "neither is given"
             raise ConfigError(f"data.name and data.folder: {both}; give the name of a data set or a folder of own data")

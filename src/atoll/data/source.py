@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from atoll.data.naming import check_names
 from atoll.data.partition import Indices
-from atoll.data.split import Blocks, Shares
+from atoll.data.split import Blocks
 from atoll.errors import DataError
 from atoll.messages import Array, Schema
 
@@ -26,7 +27,6 @@ class Defaults:
     logarithm: bool = False
     blocks: Blocks = "random"
     missing: Missing = "refuse"
-    split: Shares | None = None  # None: 0.8/0.2/0 with an official test set, else 0.6/0.2/0.2
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def make_source(
     what: str = "x and y",
 ) -> Source:
     """Check the arrays, bring images to channels-first and number the classes. `what` names them in messages."""
+    check_names(group_names)
     ready = channels_first(x, what)
     codes, classes = number_classes(y, class_names, what)
     if len(ready) != len(codes):
@@ -72,6 +73,8 @@ def make_source(
         test_y, _ = number_classes(test[1], classes if class_names is not None else list(classes), f"{what} (test)")
         if test_x.shape[1:] != ready.shape[1:] or len(test_x) != len(test_y):
             raise DataError(f"{what}: the test rows have shape {test_x.shape[1:]}, the others {ready.shape[1:]}")
+        if test_x.dtype.kind == "f" and np.isnan(test_x).any():
+            raise DataError(f"{what}: the test rows hold missing values and belong to no client; fill or remove them")
         checked_test = (test_x, test_y)
     return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults)
 

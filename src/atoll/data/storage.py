@@ -21,7 +21,11 @@ def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
     for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        # Replaced, never overwritten: another process may have the old file mapped.
+        aside = folder / f"{name}.npy.part"
+        with aside.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        os.replace(aside, folder / f"{name}.npy")
     text = json.dumps({"format": FORMAT, "arrays": sorted(arrays), **index})
     aside = folder / f"{INDEX}.part"
     aside.write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
 """The Federation: how a method reaches clients, whatever machine they are on.
 
-What an engine adds is a `Transport`: it carries envelopes to clients and outcomes back. Everything that must be the same
-on every engine is here: names of random streams, what each client holds, bytes, order of replies, guard, ledger, memory.
+What an engine adds is a `Transport`: it carries envelopes to clients and outcomes back. Everything that must be the
+same on every engine is here: names of random streams, what each client holds, bytes, order of replies, guard, ledger,
+memory.
 
 The contract (`atoll.testing.EngineContract` tests it):
 
@@ -75,13 +76,30 @@ class _Holdings:
     """What each client still holds: the tensors of its last two tasks."""
 
     last: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    newest: frozenset[str] = NO_DIGESTS
 
     def of(self, client: str) -> frozenset[str]:
         older, newer = self.last.get(client, (NO_DIGESTS, NO_DIGESTS))
         return older | newer
 
     def take(self, client: str, digests: frozenset[str]) -> None:
-        self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], digests)
+        # Clients of a round mostly get the same tensors: with 10,000 of them a set each would be megabytes.
+        self.newest = self.newest if digests == self.newest else digests
+        self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], self.newest)
+
+    def to_plain(self) -> Payload:
+        """Each set once, and the numbers of the two that each client holds."""
+        numbers: dict[frozenset[str], int] = {}
+        clients = {
+            name: [numbers.setdefault(older, len(numbers)), numbers.setdefault(newer, len(numbers))]
+            for name, (older, newer) in self.last.items()
+        }
+        return {"sets": [sorted(digests) for digests in numbers], "clients": clients}
+
+    @classmethod
+    def from_plain(cls, plain: Payload) -> _Holdings:
+        sets = [frozenset(digests) for digests in plain["sets"]]
+        return cls({name: (sets[older], sets[newer]) for name, (older, newer) in plain["clients"].items()})
 
 
 class Federation:
@@ -147,6 +165,7 @@ class Federation:
             if left is not None and left <= 0:
                 break
             self._collect(left)
+        self._feed()
         self._collect(0)
         return [self._deliver(order) for order in sorted(self._done)]
 
@@ -157,17 +176,24 @@ class Federation:
         end = None if self.deadline is None else time.monotonic() + self.deadline
         for order in orders:
             while order not in self._done:
-                self._feed(streaming=True)
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    self._give_up(order)
+                    self._collect(0)
+                    if order not in self._done:
+                        self._give_up(order)
                     break
+                self._feed(streaming=True)
                 self._collect(left)
             yield self._deliver(order)
 
     def forget(self, reply: Reply) -> None:
         """A method says that it threw a late reply away as stale."""
         self.ledger.changed_its_mind("late", "stale")
+
+    @property
+    def undelivered(self) -> int:
+        """Replies that have arrived and wait in memory."""
+        return len(self._done)
 
     # -- saving ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +203,7 @@ class Federation:
         return {
             "orders": self._orders,
             "memory": dict(self._memory),
-            "holds": {name: [sorted(part) for part in parts] for name, parts in self._holdings.last.items()},
+            "holds": self._holdings.to_plain(),
             "in_flight": [_plain_envelope(in_flight[order]) for order in sorted(in_flight)],
             "done": [_plain_reply(order, self._done[order]) for order in sorted(self._done)],
         }
@@ -186,9 +212,7 @@ class Federation:
         """Go on from a snapshot: tasks in flight are started again and give the same outcomes."""
         self._orders = snapshot["orders"]
         self._memory = dict(snapshot["memory"])
-        self._holdings.last = {
-            name: (frozenset(older), frozenset(newer)) for name, (older, newer) in snapshot["holds"].items()
-        }
+        self._holdings = _Holdings.from_plain(snapshot["holds"])
         for row in snapshot["in_flight"]:
             envelope = _envelope_from_plain(row)
             self._waiting[envelope.order] = envelope
@@ -225,9 +249,11 @@ class Federation:
     def _feed(self, streaming: bool = False) -> None:
         """Start waiting envelopes in order, one at a time per client, as far as the transport's window allows.
 
-        When streaming, replies on the shelf take up room too, so that they cannot pile up.
+        When streaming, replies on the shelf take up room too, so that they cannot pile up; but one task may always
+        start, because the reply that is waited for may not be among them.
         """
         room = self._transport.window - len(self._working) - (len(self._done) if streaming else 0)
+        room = max(room, 0 if self._working else 1)
         busy = {envelope.task.client for envelope in self._working.values()}
         chosen: list[Envelope] = []
         for envelope in self._waiting.values():
@@ -262,6 +288,8 @@ class Federation:
             return Reply(task, error=f"rejected, {reason}", round=envelope.round)
         if outcome.memory:
             self._memory[task.client] = outcome.memory
+        else:
+            self._memory.pop(task.client, None)
         self._book(envelope, "used" if envelope.round == self.round else "late", outcome)
         return Reply(task, payload, round=envelope.round)
 
@@ -278,6 +306,7 @@ class Federation:
         self._done[order] = self._judge(envelope, Outcome(order, error=error))
 
     def _deliver(self, order: int) -> Reply:
+        self._last_send.discard(order)
         return self._done.pop(order)
 
 

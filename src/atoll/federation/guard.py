@@ -104,8 +104,8 @@ class Number:
     def problem(self, value: Any) -> str | None:
         if type(value) not in (int, float):
             return f"schema: {type(value).__name__} where a number was asked for"
-        if not math.isfinite(value):
-            return "nonfinite number"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "nonfinite: NaN or infinite number"
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
@@ -169,6 +169,9 @@ def _array_fault(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> st
         return f"shape: {value.shape} instead of {shape}"
     # A sum is finite only if nothing in it is NaN or infinite; the full look is needed only when it is not
     # (it may overflow by itself).
-    if dtype.kind == "f" and not math.isfinite(float(value.sum(dtype=np.float64))) and not np.isfinite(value).all():
-        return "nonfinite: NaN or infinite values"
+    if dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            total = float(value.sum(dtype=np.float64))
+        if not math.isfinite(total) and not np.isfinite(value).all():
+            return "nonfinite: NaN or infinite values"
     return None

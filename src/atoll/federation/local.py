@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll import wire
-from atoll.errors import ConfigError, WireError
+from atoll.errors import AtollError, ConfigError, WireError
 from atoll.federation import pipe
 from atoll.federation.base import Envelope, Federation, Outcome
 from atoll.federation.perform import perform, stream_name, words
@@ -41,11 +42,15 @@ class LocalFederation(Federation):
         device: str = "cpu",
         deadline: float | None = None,
         ledger: Ledger | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
+        """`preload` names modules that workers import before their first task, outside of any deadline."""
         count = (os.cpu_count() or 1) if workers is None else workers
         if count < 0:
             raise ConfigError(f"workers = {count}: must be 0 (everything in this process) or more")
-        transport = WorkerTransport(data, seed, count, device) if count else SerialTransport(data, seed, device)
+        transport = (
+            WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
+        )
         super().__init__(
             transport,
             [data.info(name) for name in data.names],
@@ -71,11 +76,10 @@ class SerialTransport:
         try:
             data = self._data.client(task.client)
             payload, memory = perform(task.job, task.payload, envelope.memory, data, name, self._device)
-        except Exception as problem:  # a client's failure is data, whatever it is
-            self._outcomes.append(Outcome(envelope.order, error=words(problem)))
-        else:
-            size = wire.size(payload, digests=False)
-            self._outcomes.append(Outcome(envelope.order, payload, memory, size))
+            outcome = Outcome(envelope.order, payload, memory, wire.size(payload, digests=False))
+        except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
+            outcome = Outcome(envelope.order, error=words(problem))
+        self._outcomes.append(outcome)
 
     def poll(self, timeout: float | None) -> list[Outcome]:
         outcomes, self._outcomes = self._outcomes, []
@@ -91,28 +95,34 @@ class SerialTransport:
 class WorkerTransport:
     """A pool of worker processes, each playing one client at a time."""
 
-    def __init__(self, data: Federated, seed: int, count: int, device: str) -> None:
+    def __init__(self, data: Federated, seed: int, count: int, device: str, preload: Sequence[str] = ()) -> None:
         self.window = 2 * count + 2
         self._scratch = scratch_folder()
         data.save(self._scratch)
-        self._hello: Payload = {"data": str(self._scratch), "seed": seed, "device": device}
+        self._hello: Payload = {"data": str(self._scratch), "seed": seed, "device": device, "preload": list(preload)}
         self._selector = selectors.DefaultSelector()
         self._queue: deque[Envelope] = deque()
         self._died: set[int] = set()  # envelopes that have cost one worker its life
+        self._lost: list[Outcome] = []  # envelopes that could not even be handed over
         self._workers = [_Worker(self._hello, self._scratch, self._selector) for _ in range(count)]
+        self._started = False
 
     def start(self, envelope: Envelope) -> None:
+        if not self._started:
+            self._wait_for_workers()
         self._queue.append(envelope)
         self._dispatch()
 
     def poll(self, timeout: float | None) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+        outcomes, self._lost = self._lost, []
         while not outcomes and any(worker.envelope for worker in self._workers):
             ready = self._selector.select(timeout)
             for key, _ in ready:
                 outcome = self._hear(key.data)
                 if outcome is not None:
                     outcomes.append(outcome)
+            outcomes += self._lost
+            self._lost = []
             if not ready:
                 break
         return outcomes
@@ -131,32 +141,42 @@ class WorkerTransport:
         self._selector.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def _wait_for_workers(self) -> None:
+        """Once, before the first task: importing takes seconds, which are nobody's round."""
+        while not all(worker.ready for worker in self._workers):
+            for key, _ in self._selector.select():
+                if not key.data.greeted():
+                    log = (self._scratch / "workers.log").read_text(errors="replace").strip().splitlines()
+                    raise AtollError(f"a worker process cannot start: {log[-1] if log else 'it left no message'}")
+        self._started = True
+
     def _dispatch(self) -> None:
         for worker in self._workers:
             while worker.envelope is None and self._queue:
                 envelope = self._queue.popleft()
                 try:
                     worker.give(envelope)
-                except OSError:  # it died while idle: nothing was lost
+                except OSError:  # it died while idle, or while it read this
                     worker.restart()
-                    self._queue.appendleft(envelope)
+                    lost = self._bereaved(envelope)
+                    if lost is not None:
+                        self._lost.append(lost)
 
     def _hear(self, worker: _Worker) -> Outcome | None:
         """A worker has something to say, or is gone."""
+        if not worker.ready and worker.greeted():
+            return None
         envelope = worker.envelope
-        answer = worker.answer()
-        if answer is None:
+        frame = worker.answer()
+        if frame is None:
             worker.restart()
             outcome = None if envelope is None else self._bereaved(envelope)
-        elif envelope is None:
+            self._dispatch()
+            return outcome
+        if envelope is None:
             raise AssertionError("a worker answered without being asked")
-        elif answer["error"] is not None:
-            outcome = Outcome(envelope.order, error=answer["error"])
-        else:
-            size = wire.size(answer["payload"], digests=False)
-            outcome = Outcome(envelope.order, answer["payload"], answer["memory"], size)
-        self._dispatch()
-        return outcome
+        self._dispatch()  # first of all: the worker is busy again while its answer is read here
+        return _outcome(envelope, frame)
 
     def _bereaved(self, envelope: Envelope) -> Outcome | None:
         """The worker died on this envelope: do it again once, then call it a failure."""
@@ -176,6 +196,7 @@ class _Worker:
 
     def _start(self) -> None:
         self.envelope: Envelope | None = None
+        self.ready = False  # it says so once, before it answers anything
         self._held: dict[str, int] = {}  # digest -> round of its last use
         with open(self._scratch / "workers.log", "ab") as log:
             self._process = subprocess.Popen(
@@ -189,6 +210,8 @@ class _Worker:
             )
         assert self._process.stdin and self._process.stdout
         self._in, self._out = self._process.stdin, self._process.stdout
+        pipe.widen(self._in)  # type: ignore[arg-type]
+        pipe.widen(self._out)  # type: ignore[arg-type]
         pipe.write(self._in, wire.encode(self._hello))  # type: ignore[arg-type]
         self._selector.register(self._out, selectors.EVENT_READ, self)
 
@@ -211,13 +234,20 @@ class _Worker:
         self._held.update(dict.fromkeys(envelope.digests, envelope.round))
         self.envelope = envelope
 
-    def answer(self) -> Payload | None:
-        """What the worker says, or None if it is gone."""
+    def greeted(self) -> bool:
+        """Take the worker's word that it is ready; False if it is gone instead."""
+        try:
+            self.ready = pipe.read(self._out) is not None  # type: ignore[arg-type]
+        except OSError:
+            self.ready = False
+        return self.ready
+
+    def answer(self) -> bytearray | None:
+        """The frame in which the worker answers, or None if it is gone."""
         self.envelope = None
         try:
-            frame = pipe.read(self._out)  # type: ignore[arg-type]
-            return None if frame is None else wire.decode(frame)
-        except (OSError, WireError):
+            return pipe.read(self._out)  # type: ignore[arg-type]
+        except OSError:
             return None
 
     def restart(self) -> None:
@@ -231,6 +261,17 @@ class _Worker:
         for end in (self._in, self._out):
             with contextlib.suppress(OSError):
                 end.close()
+
+
+def _outcome(envelope: Envelope, frame: bytearray) -> Outcome:
+    try:
+        answer = wire.decode(frame, digests=False)
+    except WireError as problem:
+        return Outcome(envelope.order, error=words(problem))
+    if answer["error"] is not None:
+        return Outcome(envelope.order, error=answer["error"])
+    size = wire.size(answer["payload"], digests=False)
+    return Outcome(envelope.order, answer["payload"], answer["memory"], size)
 
 
 def scratch_folder() -> Path:

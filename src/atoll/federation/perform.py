@@ -40,8 +40,10 @@ def perform(
     own = wire.decode(wire.encode(memory, digests=False)) if memory else {}
     client = Client(data=data, memory=own, rng=stream(*stream_name), device=device)
     answer = find_job(job)(payload, client)
-    wire.take_apart(answer)
-    wire.take_apart(client.memory)
+    for what, value in (("reply", answer), ("memory", client.memory)):
+        if not isinstance(value, dict):
+            raise TypeError(f"a job's {what} must be a table, not a {type(value).__name__}")
+        wire.take_apart(value)
     return answer, client.memory
 
 
@@ -56,5 +58,3 @@ def words(problem: BaseException) -> str:
 def stream_name(seed: int, round_number: int, client: str, number: int) -> tuple[int, str, int, str, int]:
     """Contract, point 4: what a client's random stream is named by."""
     return (seed, "client", round_number, client, number)
-
-

@@ -1,13 +1,13 @@
 """A worker process of the local engine: plays one client after another. Started as `python -m atoll.federation.worker`.
 
-It speaks `wire` frames over its standard input and output. First frame: where the data is, the seed, the device. Then one
-frame a task; the reply carries a payload and the client's new memory, or an error in words.
+It speaks `wire` frames over its standard input and output. First frame: where the data is, the seed, the device. Then
+one frame a task; the reply carries a payload and the client's new memory, or an error in words.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
 from typing import BinaryIO
 
 from atoll import wire
@@ -17,10 +17,12 @@ from atoll.messages import Array, Payload
 
 
 def main() -> None:
-    # Jobs may print; the pipe is for frames only, so it moves aside and printing goes to the error stream.
+    # Jobs may print and read; the pipes are for frames only, so they move aside: printing goes to the error stream, and
+    # there is nothing to read.
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    tasks = os.fdopen(0, "rb", buffering=0)
+    tasks = os.fdopen(os.dup(0), "rb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     hello = pipe.read(tasks)
     if hello is not None:
         _serve(tasks, replies, wire.decode(hello))
@@ -28,22 +30,23 @@ def main() -> None:
 
 def _serve(tasks: BinaryIO, replies: BinaryIO, settings: Payload) -> None:
     from atoll.data import Federated
-    from atoll.learning.determinism import single_thread
 
-    single_thread()
+    for module in settings["preload"]:
+        importlib.import_module(module)
     federated = Federated.attach(settings["data"])
     held: dict[str, Array] = {}
+    pipe.write(replies, wire.encode({"ready": True}))
     while (frame := pipe.read(tasks)) is not None:
         task = wire.decode(frame, held)
         for digest in task["forget"]:
             held.pop(digest, None)
         _keep(task["payload"], held)
         name = stream_name(settings["seed"], task["round"], task["client"], task["number"])
-        data = federated.client(task["client"])
         try:
+            data = federated.client(task["client"])
             payload, memory = perform(task["job"], task["payload"], task["memory"], data, name, settings["device"])
             answer = wire.encode({"payload": payload, "memory": memory, "error": None}, digests=False)
-        except Exception as problem:  # a client's failure is data, whatever it is
+        except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
             answer = wire.encode({"payload": {}, "memory": {}, "error": words(problem)})
         pipe.write(replies, answer)
 

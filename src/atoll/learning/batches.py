@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,10 +15,10 @@ def bounds(rows: int, batch: int) -> list[tuple[int, int]]:
     """(start, stop) of every batch. A single row left over joins the batch before it: batch norm needs two rows."""
     if batch < 1:
         raise ValueError(f"a batch of {batch} rows: give at least 1")
-    starts = list(range(0, rows, batch))
-    if len(starts) > 1 and batch > 1 and rows - starts[-1] == 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], rows], strict=True))
+    edges = [*range(0, rows, batch), rows]
+    if len(edges) > 2 and batch > 1 and edges[-1] - edges[-2] == 1:
+        del edges[-2]
+    return list(pairwise(edges))
 
 
 class Rows:

@@ -44,7 +44,7 @@ class DenseSteps:
         if len(y) not in self.workspaces:
             self.workspaces[len(y)] = Workspace(len(y), self.biases)
         space = self.workspaces[len(y)]
-        with torch.no_grad():
+        with torch.inference_mode():
             inputs = self._forward(x.flatten(1), space)
             # derivative of the summed cross-entropy; the mean's 1/rows is part of every update
             torch.index_select(self.one_hot, 0, y, out=space.targets)

@@ -56,7 +56,7 @@ def evaluate_keys(
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
             for positions, logits in walk(module, tree, inputs):
-                found = _counted(logits, labels)
+                found = counted(logits, labels)
                 for position in positions:
                     before = counts[position]
                     counts[position] = found if before is None else before + found
@@ -90,7 +90,8 @@ def _below(module: ChoiceNetwork, node: Node, x: Tensor, depth: int) -> Iterator
         yield from _below(module, following, module.run_block(depth, branch, x), depth + 1)
 
 
-def _counted(logits: Tensor, labels: Tensor) -> Counts:
+def counted(logits: Tensor, labels: Tensor) -> Counts:
+    """The counts of one batch."""
     classes = logits.shape[1]
     pairs = (labels * classes + logits.argmax(1)).cpu().numpy()
     confusion = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)

@@ -20,9 +20,7 @@ Duplicates = Literal["mutate", "keep"]
 MUTATION_ATTEMPTS = 100
 
 
-def tournament(
-    size: int, rank: npt.ArrayLike | None, crowding: npt.ArrayLike | None, rng: np.random.Generator
-) -> int:
+def tournament(size: int, rank: npt.ArrayLike | None, crowding: npt.ArrayLike | None, rng: np.random.Generator) -> int:
     """Of two different individuals the one of the better front, then of the larger crowding, else a coin flip.
 
     Without ranks (nothing was evaluated yet) it is a coin flip.
@@ -149,7 +147,9 @@ def polynomial(
 def _bounds(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:
     lower, upper = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     if lower.ndim != 1 or lower.shape != upper.shape or not (lower <= upper).all():
-        raise ValueError(f"bounds {lower.tolist()} to {upper.tolist()}: give as many lows as highs, none above its high")
+        raise ValueError(
+            f"bounds {lower.tolist()} to {upper.tolist()}: give as many lows as highs, none above its high"
+        )
     return lower, upper
 
 

@@ -1,0 +1,72 @@
+"""Client jobs that engine tests send: they answer, draw, remember, fail, dawdle and die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.learning.client import Client
+from atoll.messages import Payload, Tensors
+
+
+def echo(payload: Payload, client: Client) -> Payload:
+    return {"value": payload["value"]}
+
+
+def draw(payload: Payload, client: Client) -> Payload:
+    """Numbers from the client's stream."""
+    return {"numbers": client.rng.random(3)}
+
+
+def remember(payload: Payload, client: Client) -> Payload:
+    """Count the calls in the client's memory; fail afterwards if asked to."""
+    client.memory["calls"] = int(client.memory.get("calls", 0)) + 1
+    if payload.get("fail"):
+        raise ValueError("asked to fail after changing the memory")
+    return {"calls": client.memory["calls"]}
+
+
+def fail(payload: Payload, client: Client) -> Payload:
+    raise ValueError("asked to fail")
+
+
+def dawdle(payload: Payload, client: Client) -> Payload:
+    """Answer after so many seconds."""
+    time.sleep(payload["seconds"])
+    return {"value": payload["value"]}
+
+
+def die_once(payload: Payload, client: Client) -> Payload:
+    """Kill the process that plays the client, the first `times` times; a file counts them."""
+    path = Path(payload["file"])
+    deaths = len(path.read_text()) if path.exists() else 0
+    if deaths < payload["times"]:
+        path.write_text("x" * (deaths + 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"numbers": client.rng.random(3)}
+
+
+def own_rows(payload: Payload, client: Client) -> Payload:
+    """Sums over the client's own data."""
+    x, y = client.data.part("train")
+    return {"rows": len(y), "sum": float(x.sum(dtype=np.float64)), "labels": np.bincount(y, minlength=3)}
+
+
+def weights(payload: Payload, client: Client) -> Payload:
+    """Tensors out of tensors."""
+    return {"weights": Tensors({name: array + 1 for name, array in payload["weights"].items()})}
+
+
+def illegal(payload: Payload, client: Client) -> Payload:
+    """Something the wire does not carry."""
+    return {"value": {1, 2, 3}}
+
+
+JOBS: dict[str, Any] = {
+    job.__name__: job for job in (echo, draw, remember, fail, dawdle, die_once, own_rows, weights, illegal)
+}

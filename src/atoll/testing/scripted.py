@@ -1,0 +1,122 @@
+"""Federations for tests: clients that answer by a script, that fail when told to, or that see only wire bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from atoll import wire
+from atoll.federation.base import Envelope, Federation, Outcome, Transport
+from atoll.federation.perform import words
+from atoll.ledger import Ledger
+from atoll.messages import ClientInfo, Payload, Schema, Task
+
+Answer = Callable[[Task], Payload]
+
+SCHEMA = Schema("table", (2,), ("a", "b"), ("first", "second"))
+
+
+class ScriptedFederation(Federation):
+    """Clients named `names` whose reply to every task is what `answer(task)` returns, or raises.
+
+    `tasks` lists what was sent, in order.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        answer: Answer,
+        schema: Schema = SCHEMA,
+        rows: int = 10,
+    ) -> None:
+        self.tasks: list[Task] = []
+        sizes = {"train": rows, "validation": rows, "test": 0}
+        clients = [ClientInfo(name, sizes, schema) for name in names]  # type: ignore[arg-type]
+        super().__init__(_ScriptedTransport(answer, self.tasks), clients, Ledger())
+
+
+class _ScriptedTransport:
+    window = 1
+
+    def __init__(self, answer: Answer, tasks: list[Task]) -> None:
+        self._answer, self._tasks = answer, tasks
+        self._outcomes: list[Outcome] = []
+
+    def start(self, envelope: Envelope) -> None:
+        self._tasks.append(envelope.task)
+        try:
+            payload = self._answer(envelope.task)
+            self._outcomes.append(Outcome(envelope.order, payload, {}, wire.size(payload, digests=False)))
+        except Exception as problem:
+            self._outcomes.append(Outcome(envelope.order, error=words(problem)))
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def abandon(self, order: int) -> None:
+        self._outcomes = [outcome for outcome in self._outcomes if outcome.order != order]
+
+    def close(self) -> None:
+        pass
+
+
+class _Wrapper:
+    """A transport that passes everything on to another one."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.window = inner.window
+
+    def start(self, envelope: Envelope) -> None:
+        self.inner.start(envelope)
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        return self.inner.poll(timeout)
+
+    def abandon(self, order: int) -> None:
+        self.inner.abandon(order)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class FaultyTransport(_Wrapper):
+    """Turns outcomes of chosen tasks into failures: `fails(task, round)` says which."""
+
+    def __init__(self, inner: Transport, fails: Callable[[Task, int], bool]) -> None:
+        super().__init__(inner)
+        self._fails = fails
+        self._doomed: set[int] = set()
+
+    def start(self, envelope: Envelope) -> None:
+        if self._fails(envelope.task, envelope.round):
+            self._doomed.add(envelope.order)
+        super().start(envelope)
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        return [
+            Outcome(outcome.order, error="told to fail") if outcome.order in self._doomed else outcome
+            for outcome in super().poll(timeout)
+        ]
+
+
+class StrictTransport(_Wrapper):
+    """Shows clients and server only what has been through the wire: what is not wire-legal raises here."""
+
+    def start(self, envelope: Envelope) -> None:
+        payload = wire.decode(wire.encode(envelope.task.payload))
+        memory = wire.decode(wire.encode(envelope.memory))
+        super().start(replace(envelope, task=replace(envelope.task, payload=payload), memory=memory))
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        return [
+            outcome
+            if outcome.error is not None
+            else replace(
+                outcome,
+                payload=wire.decode(wire.encode(outcome.payload or {}, digests=False)),
+                memory=wire.decode(wire.encode(outcome.memory or {}, digests=False)),
+            )
+            for outcome in super().poll(timeout)
+        ]

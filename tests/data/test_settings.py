@@ -1,0 +1,84 @@
+"""The `[data]` table: what it takes, and one line for what it does not."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from atoll.data import DataSettings
+from atoll.data.settings import name_or_folder, parse_partition
+from atoll.errors import ConfigError, DataError
+
+
+def test_a_table_as_it_stands_in_a_file() -> None:
+    text = """
+    name = "digits"
+    clients = 20
+    partition = "dirichlet:0.5"
+    split = [0.8, 0.2, 0]
+    scale = "federated"
+    logarithm = true
+    """
+    settings = DataSettings.model_validate(tomllib.loads(text))
+    assert settings.clients == 20 and settings.split == (0.8, 0.2, 0.0) and settings.logarithm is True
+    assert settings.label == "label" and settings.categories == "refuse"
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        DataSettings(name="digits").clients = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"colour": 1}, {"clients": "10"}, {"clients": True}, {"clients": 2.5}, {"scale": "maximum"}, {"split": [1, 0]}],
+)
+def test_unknown_keys_and_wrong_types(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        DataSettings.model_validate({"name": "digits", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"clients": 0}, "data.clients = 0: it must be 1 or more"),
+        ({"rows": 1}, "data.rows = 1: it must be 2 or more"),
+        ({"partition": "dirichlet"}, "data.partition = 'dirichlet': dirichlet takes a number; write dirichlet:0.5"),
+        ({"partition": "dirichlet:0"}, "the number must be above 0"),
+        ({"partition": "dirichlet:-1"}, "the number must be above 0"),
+        ({"partition": "dirichlet:nan"}, "the number must be above 0"),
+        ({"partition": "classes:2.5"}, "classes takes a whole number; write classes:2"),
+        ({"partition": "iid:3"}, "iid takes no number"),
+        ({"partition": "dirichlt:1"}, "did you mean 'dirichlet'"),
+        ({"split": [0.5, 0.2, 0.2]}, "data.split 0.5/0.2/0.2: the shares sum to 0.9, not 1"),
+        ({"folder": "x"}, "both are given"),
+        ({"client_column": "who"}, "own data only"),
+        ({"name": ""}, "is empty"),
+    ],
+)
+def test_impossible_values_are_one_line_each(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        DataSettings.model_validate({"name": "digits", **values})
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_neither_name_nor_folder() -> None:
+    with pytest.raises(ConfigError, match="neither is given"):
+        DataSettings()
+
+
+def test_partitions_are_taken_apart() -> None:
+    assert parse_partition("shards:2") == ("shards", 2)
+    assert parse_partition("quantity:0.3") == ("quantity", 0.3)
+    assert parse_partition("natural") == ("natural", 0.0)
+
+
+def test_a_word_is_a_name_or_a_folder(tmp_path: Path) -> None:
+    assert name_or_folder("digits", ["digits"]) == {"name": "digits"}
+    assert name_or_folder(str(tmp_path), ["digits"]) == {"folder": str(tmp_path)}
+    with pytest.raises(DataError, match="did you mean 'digits'"):
+        name_or_folder("digit", ["digits"])

@@ -1,0 +1,134 @@
+"""Fixed networks: sizes that can be counted by hand, and descriptions that cannot be built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from atoll.errors import ArchitectureError
+from atoll.spaces import build, cost, skeleton
+from atoll.spaces.fixed import MODELS
+from atoll.spaces.norm import batch_norms
+
+
+def fixed(model: str, shape: list[int], classes: int = 10, **rest: Any) -> dict[str, Any]:
+    return {"space": "fixed", "model": model, "input": shape, "classes": classes, **rest}
+
+
+def test_mlp_has_the_papers_parameters() -> None:
+    arch = fixed("mlp", [784])
+    assert cost(arch).params == 784 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10 == 199_210
+    assert cost(arch).macs == 784 * 200 + 200 * 200 + 200 * 10
+    assert cost(arch).bytes == 4 * 199_210
+
+
+def test_mlp_takes_tables_images_and_any_depth() -> None:
+    assert cost(fixed("mlp", [1, 28, 28])).params == 199_210
+    assert cost(fixed("mlp", [30], 2, hidden=[16])).params == 30 * 16 + 16 + 16 * 2 + 2
+
+
+def test_cnn_has_the_papers_parameters() -> None:
+    arch = fixed("cnn", [1, 28, 28])
+    convolutions = 9 * 32 + 32 + 9 * 32 * 64 + 64
+    dense = 12544 * 128 + 128 + 128 * 10 + 10
+    assert cost(arch).params == convolutions + dense == 1_625_866
+    assert cost(arch).macs == 784 * 9 * (32 + 32 * 64) + 12544 * 128 + 128 * 10
+
+
+def test_resnet18_macs_match_a_sum_by_hand() -> None:
+    widths, side, total = [64, 128, 256, 512], 32, 32 * 32 * 9 * 3 * 64
+    before = 64
+    for after in widths:
+        if after != before:
+            side //= 2
+            total += side * side * before * after  # the shortcut
+        total += side * side * 9 * (before * after + 3 * after * after)  # two blocks of two convolutions
+        before = after
+    total += 512 * 10
+    assert cost(fixed("resnet18", [3, 32, 32])).macs == total == 555_422_720
+
+
+def test_resnet18_has_no_parameters_in_its_norms() -> None:
+    module = skeleton(fixed("resnet18", [3, 32, 32]))
+    assert len(batch_norms(module)) == 20
+    assert [name for name, _ in module.named_parameters() if name.endswith("bias")] == ["11.bias"]
+    assert cost(fixed("resnet18", [3, 32, 32])).params == 11_164_362
+
+
+def test_mobilenet_is_the_papers_on_its_own_images() -> None:
+    # the paper: 569 million multiply-adds and 4.2 million parameters
+    assert cost(fixed("mobilenet", [3, 224, 224], 1000)).macs == 568_740_352
+    assert cost(fixed("mobilenet", [3, 224, 224], 1000)).params == 4_210_088
+
+
+def test_mobilenet_on_small_images_matches_a_sum_by_hand() -> None:
+    widths = [32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
+    side, total = 32, 32 * 32 * 27 * 32
+    for number in range(1, 14):
+        side //= 2 if number in (2, 4, 6, 12) else 1
+        total += side * side * (9 * widths[number - 1] + widths[number - 1] * widths[number])
+    assert side == 2
+    assert cost(fixed("mobilenet", [3, 32, 32])).macs == total + 1024 * 10
+
+
+def test_convnet_has_six_convolutions_and_one_linear_layer() -> None:
+    module = skeleton(fixed("convnet", [3, 32, 32]))
+    shapes = [tuple(parameter.shape) for parameter in module.parameters()]
+    assert [len(shape) for shape in shapes] == [4, 4, 4, 4, 4, 4, 2, 1]
+    assert shapes[6] == (10, 128 * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("cnn", [1, 9, 7]),
+        ("resnet18", [1, 8, 8]),
+        ("mobilenet", [3, 17, 30]),
+        ("mobilenet", [3, 64, 64]),
+        ("convnet", [2, 13, 9]),
+        ("mlp", [2, 3, 4]),
+    ],
+)
+def test_networks_take_any_image_that_is_large_enough(model: str, shape: list[int]) -> None:
+    thin = {"width": 0.125} if "width" in MODELS[model][1] else {}
+    module = build(fixed(model, shape, 3, **thin))
+    assert module(torch.ones(4, *shape)).shape == (4, 3)
+
+
+def test_widths_thin_a_network() -> None:
+    by_factor = cost(fixed("resnet18", [3, 32, 32], width=0.25))
+    assert by_factor == cost(fixed("resnet18", [3, 32, 32], widths=[16, 32, 64, 128]))
+    assert by_factor.macs < 555_422_720 / 15
+
+
+@pytest.mark.parametrize(
+    ("arch", "words"),
+    [
+        (fixed("resnet", [3, 32, 32]), ["'resnet'", "did you mean 'resnet18'"]),
+        (fixed("mlp", [784], hidden=[]), ["hidden = []", "at least 1"]),
+        (fixed("mlp", [784], hidden=[200, 0]), ["hidden = [200, 0]", "at least 1"]),
+        (fixed("mlp", [784], hidden=200), ["hidden = 200", "[200, 200]"]),
+        (fixed("mlp", [784], hidden=[True]), ["hidden = [True]"]),
+        (fixed("mlp", [784], classes=0), ["classes = 0"]),
+        (fixed("mlp", [28, 28]), ["input = [28, 28]", "[channels, height, width]"]),
+        (fixed("mlp", [784], widths=[3]), ["'widths'", "hidden"]),
+        (fixed("cnn", [30]), ["30 features", "'mlp'"]),
+        (fixed("cnn", [1, 28, 28], kernel=4), ["kernel = 4", "odd", "5"]),
+        (fixed("cnn", [1, 1, 28]), ["1x28", "2x2", "'mlp'"]),
+        (fixed("mobilenet", [1, 8, 8]), ["8x8", "16x16", "'cnn'"]),
+        (fixed("resnet18", [1, 7, 32]), ["7x32", "8x8"]),
+        (fixed("resnet18", [3, 32, 32], widths=[8, 8]), ["2 numbers", "needs 4"]),
+        (fixed("resnet18", [3, 32, 32], width=0), ["width = 0", "0.25"]),
+        (fixed("resnet18", [3, 32, 32], width=1, widths=[1, 1, 1, 1]), ["not both"]),
+        ({"space": "fixd", "model": "mlp"}, ["'fixd'", "did you mean 'fixed'"]),
+        ({"model": "mlp"}, ["unknown space None"]),
+    ],
+)
+def test_what_cannot_be_built_is_one_line_that_names_what_fits(arch: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ArchitectureError) as caught:
+        build(arch)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(word in message for word in words), message
