@@ -38,7 +38,7 @@ from atoll.messages import Array, Tensors  # noqa: E402
 from atoll.rng import stream  # noqa: E402
 from atoll.spaces import build, initial  # noqa: E402
 
-Contestant = Callable[[Mapping[str, Any], Tensors, Array, Array, TrainSettings, int], Tensors]
+Contestant = Callable[[Mapping[str, Any], Tensors, Array, Array, TrainSettings, np.random.Generator], Tensors]
 
 MLP = {"space": "fixed", "model": "mlp", "input": [1, 28, 28], "classes": 10, "hidden": [200, 200]}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -50,14 +50,16 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def product(
-    arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, seed: int
+    arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, rng: np.random.Generator
 ) -> Tensors:
-    return train(network(arch), weights, x, y, settings, stream(seed)).weights
+    return train(network(arch), weights, x, y, settings, rng).weights
 
 
-def plain(arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, seed: int) -> Tensors:
+def plain(
+    arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, rng: np.random.Generator
+) -> Tensors:
     """What one would write first: a module and torch's optimiser."""
-    module, rng = build(arch), stream(seed)
+    module = build(arch)
     module.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     optimiser = torch.optim.SGD(module.parameters(), lr=settings.lr)
     rows, labels = torch.tensor(x), torch.tensor(y)
@@ -72,9 +74,11 @@ def plain(arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, setting
 
 
 @torch.no_grad()
-def fused(arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, seed: int) -> Tensors:
+def fused(
+    arch: Mapping[str, Any], weights: Tensors, x: Array, y: Array, settings: TrainSettings, rng: np.random.Generator
+) -> Tensors:
     """The MLP's products written by hand into buffers made once, gradients subtracted in place."""
-    rng, size, rate = stream(seed), settings.batch, settings.lr
+    size, rate = settings.batch, settings.lr
     w1, b1, w2, b2, w3, b3 = parameters = [torch.tensor(array) for array in weights.values()]
     g1, c1, g2, c2, g3, c3 = [torch.empty_like(parameter) for parameter in parameters]
     (h1, h2, d1, d2), (out, d3) = torch.empty(4, size, len(b1)), torch.empty(2, size, len(b3))
@@ -117,7 +121,8 @@ def race(
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for name, run in contestants.items():
         difference = compare(
-            run(arch, weights, x[:rows], y[:rows], settings, 0), plain(arch, weights, x[:rows], y[:rows], settings, 0)
+            run(arch, weights, x[:rows], y[:rows], settings, stream(0)),
+            plain(arch, weights, x[:rows], y[:rows], settings, stream(0)),
         )
         print(f"  {name:8} largest difference from plain, relative to a tensor's largest value: {difference:.1e}")
         if arch["model"] == "mlp" and difference > 1e-5:
@@ -128,7 +133,7 @@ def race(
             part = slice(client * rows, (client + 1) * rows)
             for name, run in contestants.items():  # in turns, client by client: a busy moment strikes all alike
                 began = time.perf_counter()
-                run(arch, weights, x[part], y[part], settings, client)
+                run(arch, weights, x[part], y[part], settings, stream(client))
                 round_seconds[name] += time.perf_counter() - began
         for name, taken in round_seconds.items():
             seconds[name].append(taken)

@@ -1,8 +1,8 @@
 """Atoll: federated neural architecture search.
 
-    import atoll
-    run = atoll.search("fedavg", "digits", rounds=20, out="runs/first")
-    run.result["candidates"], run.history, run.model("high")
+import atoll
+run = atoll.search("fedavg", "digits", rounds=20, out="runs/first")
+run.result["candidates"], run.history, run.model("high")
 """
 
 from __future__ import annotations

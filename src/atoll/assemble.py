@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import Experiment, Raw, merge, override, read_file
+from atoll.config import Experiment, Raw, merge, override, read_file, resolve_data
 from atoll.data.catalog import DATASETS
 from atoll.data.settings import DataSettings, name_or_folder
 from atoll.errors import ConfigError, nearest
 from atoll.methods import method_names
 
 METHOD_OPTIONS = ("rounds",)
+ORIGIN = ("name", "folder")  # settings that say where the data comes from: --data replaces both
 
 
 def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> Raw:
@@ -29,13 +30,13 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
 
 def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> tuple[DataSettings, int]:
     """The data table of an experiment file, or that of a data set or folder, with options on top; and the seed."""
-    raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
+    raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
     for name, value in options.items():
         if value is not None:
             raw = _put(raw, name, value)
     for assignment in settings:
         raw = override(raw, assignment)
-    return DataSettings.model_validate(raw.get("data", {})), int(raw.get("seed", 1))
+    return resolve_data({"data": {}, **raw})
 
 
 def free_run_directory(experiment: Experiment) -> Path:
@@ -50,16 +51,18 @@ def free_run_directory(experiment: Experiment) -> Path:
 def _target(target: str, data: str | None) -> Raw:
     if target in method_names():
         if data is None:
-            raise ConfigError(f"{target}: --data is missing; name a data set (see `atoll datasets`) or a folder of own data")
+            way_out = "name a data set (see `atoll datasets`) or a folder of own data"
+            raise ConfigError(f"{target}: --data is missing; {way_out}")
         return {"method": target, "data": name_or_folder(data, list(DATASETS))}
     if not target.endswith(".toml") and not Path(target).exists():
         raise ConfigError(f"'{target}' is neither a method nor an experiment file; {nearest(target, method_names())}")
     raw = read_file(Path(target))
     if not isinstance(raw.get("method"), str):
-        raise ConfigError(f"{target}: method is missing; write for instance method = \"fedavg\" on its first line")
+        raise ConfigError(f"{target}: method is missing; write for instance method = 'fedavg' on its first line")
     if data is not None:
-        table = {key: value for key, value in raw.get("data", {}).items() if key not in ("name", "folder")}
-        raw = {**raw, "data": {**table, **name_or_folder(data, list(DATASETS))}}
+        table = raw.get("data")
+        kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
+        raw = {**raw, "data": {**kept, **name_or_folder(data, list(DATASETS))}}
     return raw
 
 

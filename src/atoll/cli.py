@@ -1,11 +1,13 @@
 """The command line. Commands only: what they do is elsewhere.
 
-Exit codes: 0 done; 1 a fault of Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run directory
-is damaged; 130 stopped by Ctrl-C after a checkpoint.
+Exit codes: 0 done; 1 a fault of Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run
+directory is damaged; 130 stopped by Ctrl-C after a checkpoint.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ app.add_typer(datasets_app, name="datasets")
 out_console = Console()
 error_console = Console(stderr=True)
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; else the environment's ATOLL_DATA.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; else $ATOLL_DATA.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
@@ -143,14 +145,17 @@ def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_
     from atoll.data.fetch import fetch as fetch_files
     from atoll.report.download import downloading
 
+    folder = data_dir or os.environ.get("ATOLL_DATA")
+    if not folder:
+        raise ConfigError(f"{name}: where to? name a folder with --data-dir, or in the environment's ATOLL_DATA")
     with downloading(error_console) as progress:
-        folder = fetch_files(name, data_dir, progress=progress)
-    out_console.print(f"{name}: in {folder}", markup=False)
+        files = fetch_files(name, folder, progress=progress)
+    out_console.print(f"{name}: in {files[0].parent}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
 def partition(
-    target: Annotated[str, typer.Argument(help="An experiment file (.toml), a data set's name or a folder of own data.")],
+    target: Annotated[str, typer.Argument(help="An experiment file (.toml), a data set or a folder of own data.")],
     clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
     rule: Annotated[str | None, typer.Option("--partition", help="iid, dirichlet:0.5, classes:5, ...")] = None,
     seed: Annotated[int | None, typer.Option()] = None,
@@ -186,9 +191,9 @@ def main() -> None:
 
     prepare_environment()
     try:
-        app(standalone_mode=False)
-    except click.exceptions.Exit as ending:
-        sys.exit(ending.exit_code)
+        sys.exit(app(standalone_mode=False))  # a command that ends early gives its exit code, the others None
+    except click.exceptions.NoArgsIsHelpError:
+        sys.exit(2)  # typer has shown the help
     except click.ClickException as problem:
         _say(problem.format_message())
         sys.exit(2)
@@ -222,7 +227,7 @@ def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
         yield {"watcher": watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
-        _say(f"{pause}; go on with: atoll resume {folder}")
+        _say(f"{pause}; go on with: atoll resume {shlex.quote(str(folder))}")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()
@@ -237,4 +242,7 @@ def _show(found: Any) -> None:
 
 
 def _say(text: str) -> None:
-    error_console.print(f"atoll: {' '.join(text.split())}", style="red", markup=False, highlight=False, soft_wrap=True)
+    from atoll.report.terminal import printable
+
+    line = printable(" ".join(text.split()))
+    error_console.print(f"atoll: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

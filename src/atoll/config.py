@@ -6,7 +6,8 @@
     [engine]
     [fedavg]
 
-A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never altered.
+A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
+altered.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
@@ -33,11 +34,11 @@ COMMON = ("method", "preset", "seed", "patience", "data", "engine")
 class EngineSettings(BaseModel):
     """How tasks reach clients: the `[engine]` table."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Literal["local"] = "local"
     workers: int | None = Field(default=None, ge=0)  # None: one per core; 0: everything in this process
-    device: str = "cpu"
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
 
 
@@ -46,13 +47,22 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    method: str
-    preset: str = "small"
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    patience: int = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
+    method: StrictStr
+    preset: StrictStr = "small"
+    seed: StrictInt = Field(default=1, ge=0, lt=2**63)
+    patience: StrictInt = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
     data: DataSettings
     engine: EngineSettings = EngineSettings()
     settings: MethodConfig
+
+
+class DataAndSeed(BaseModel):
+    """What decides who holds which rows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    data: DataSettings
+    seed: StrictInt = Field(default=1, ge=0, lt=2**63)
 
 
 def read_file(path: Path) -> Raw:
@@ -66,7 +76,7 @@ def read_file(path: Path) -> Raw:
         raise ConfigError(f"{path}: a folder, not an experiment file; own data is named by --data") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path}: cannot be read ({problem})") from None
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # a number of thousands of digits is a plain ValueError
         raise ConfigError(f"{path}: not valid TOML: {problem}") from None
 
 
@@ -81,7 +91,15 @@ def resolve(raw: Raw) -> Experiment:
             raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}")
     merged = merge(preset(method, raw.get("preset", "small")), raw)
     settings = _validate(method_class.Config, merged.pop(method, {}), method)
-    return _validate(Experiment, {**merged, "settings": settings}, "")
+    experiment: Experiment = _validate(Experiment, {**merged, "settings": settings}, "")
+    return experiment
+
+
+def resolve_data(raw: Raw) -> tuple[DataSettings, int]:
+    """The data table and the seed alone, checked. Other tables are not looked at."""
+    plain = {key: raw[key] for key in ("data", "seed") if key in raw}
+    checked: DataAndSeed = _validate(DataAndSeed, plain, "")
+    return checked.data, checked.seed
 
 
 def preset(method: str, name: Any) -> Raw:
@@ -107,11 +125,13 @@ def override(raw: Raw, assignment: str) -> Raw:
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
         raise ConfigError(f"--set {assignment}: must have the form key=value, for instance --set fedavg.lr=0.05")
-    value: Any
+    value: Any = text
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        table = {}
+    if table.keys() == {"value"}:  # with a line break in the text there may be more
+        value = table["value"]
     for key in reversed(keys):
         value = {key: value}
     return merge(raw, value)
@@ -170,14 +190,24 @@ def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> s
     first = problem.errors()[0]
     path = ".".join(str(part) for part in ((place,) if place else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
-        inner = model
-        for part in first["loc"][:-1]:
-            inner = inner.model_fields[str(part)].annotation  # type: ignore[assignment]
-        return f"{path}: unknown setting; {nearest(str(first['loc'][-1]), inner.model_fields)}"
+        return f"{path}: unknown setting; {nearest(str(first['loc'][-1]), _known(model, first['loc'][:-1]))}"
     if first["type"] == "missing":
         return f"{path}: missing; it must be set"
+    if first["type"] in ("model_type", "dict_type"):
+        return (
+            f"{path} = {first['input']!r}: must be a table; write [{path}] on a line of its own and its settings below"
+        )
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error" and path in ("", "data"):
         return message
     return f"{path} = {first['input']!r}: {message}"
+
+
+def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """The names of the settings at a place within a model."""
+    for part in place:
+        field = model.model_fields.get(str(part))
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return list(model.model_fields)

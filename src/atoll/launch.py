@@ -19,6 +19,7 @@ from atoll.reading import Run, load
 from atoll.run import Loop, Watcher
 from atoll.store import RunDirectory
 
+IN_MEMORY = "in-memory"  # the name of data that was given as an object
 LIBRARIES = ("atoll", "torch", "numpy", "pymoo", "scikit-learn", "safetensors")
 
 Stop = Callable[[], bool]
@@ -34,10 +35,9 @@ def start(
     stop: Stop = lambda: False,
 ) -> Run:
     """Begin a run and see it through. `data` given in memory stands for the experiment's own data table."""
+    _prepare(experiment)
     method_class = find_method(experiment.method)
-    federated = data if data is not None else load_data(experiment.data, experiment.seed, data_dir)
-    if method_class.pooled:
-        federated = federated.pooled()
+    federated = _data(experiment, data, data_dir)
     fitted = experiment.settings.fitted(federated.schema, len(federated.names))
     experiment = experiment.model_copy(update={"settings": fitted})
     method_class(fitted, federated.schema)  # what does not fit is said before anything is written
@@ -64,13 +64,36 @@ def resume(
         if workers is not None:
             engine = experiment.engine.model_copy(update={"workers": workers})
             experiment = experiment.model_copy(update={"engine": engine})
-        federated = data if data is not None else load_data(experiment.data, experiment.seed, data_dir)
-        if find_method(experiment.method).pooled:
-            federated = federated.pooled()
+        _prepare(experiment)
+        if data is None and experiment.data.name == IN_MEMORY:
+            raise RunDirectoryError(
+                f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)"
+            )
+        federated = _data(experiment, data, data_dir)
         if not accept_changes:
             _refuse_changes(path, load(path).manifest, _manifest(experiment, federated))
+        if rounds is not None:
+            directory.reconfigure(dump(experiment))
         _run(experiment, federated, directory, watcher, stop)
     return load(path)
+
+
+def _prepare(experiment: Experiment) -> None:
+    """Every process of a run computes with one thread; what the settings ask of this machine must be there."""
+    import torch
+
+    from atoll.learning.determinism import prepare_environment, single_thread
+
+    prepare_environment()
+    single_thread()
+    device = experiment.engine.device
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"engine.device = {device!r}: torch finds no such device here; use cpu")
+
+
+def _data(experiment: Experiment, given: Federated | None, data_dir: Path | None) -> Federated:
+    federated = given if given is not None else load_data(experiment.data, experiment.seed, data_dir)
+    return federated.pooled() if find_method(experiment.method).pooled else federated
 
 
 def _run(
@@ -136,6 +159,6 @@ def _refuse_changes(path: Path, old: dict[str, Any], new: dict[str, Any]) -> Non
             before, now = old[part][key], new[part].get(key)
             if before != now:
                 raise RunDirectoryError(
-                    f"{path}: {part}.{key} was {before!r} when the run started and is {now!r} now; the result would not "
-                    "be the same; restore it, or go on all the same with --accept-changes",
+                    f"{path}: {part}.{key} was {before!r} when the run started and is {now!r} now; the result would "
+                    "not be the same; restore it, or go on all the same with --accept-changes",
                 )

@@ -49,13 +49,14 @@ class Run:
     @property
     def history(self) -> list[dict[str, Any]]:
         """The events of all rounds. A last line that is still being written is left out."""
-        events = []
-        for line in (self.path / "events.jsonl").read_bytes().split(b"\n"):
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                continue
-        return events
+        try:
+            *lines, _ = (self.path / "events.jsonl").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []  # the run has only just begun
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as problem:
+            raise RunDamaged(f"{self.path}: events.jsonl cannot be read ({problem})") from None
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -68,12 +69,13 @@ class Run:
 
     def load_model(self, pick: str = "high") -> Model:
         """The same as architecture and arrays, without building the module."""
-        for _ in range(ATTEMPTS - 1):
+        for _ in range(ATTEMPTS):
+            weights = self._weights_of(pick)
             try:
-                return load_model(self.path / self._weights_of(pick))
+                return load_model(self.path / weights)
             except FileNotFoundError:
                 continue
-        return load_model(self.path / self._weights_of(pick))
+        raise RunDamaged(f"{self.path}: {weights} is missing")
 
     def _weights_of(self, pick: str) -> str:
         """Where the weights of a pick are: in the result, or among the models on offer while the search goes on."""
@@ -82,7 +84,8 @@ class Run:
         elif (self.path / "models" / "current.json").exists():
             by_pick = {name: f"models/{file}" for name, file in self._json("models/current.json")["models"].items()}
         else:
-            raise RunDirectoryError(f"{self.path}: no model yet; the run is not finished and its method offers none before")
+            reason = "the run is not finished and its method offers none before its end"
+            raise RunDirectoryError(f"{self.path}: no model yet; {reason}")
         if pick not in by_pick:
             raise RunDirectoryError(f"{self.path}: no model '{pick}'; {nearest(pick, by_pick)}")
         return str(by_pick[pick])
@@ -98,7 +101,8 @@ class Run:
 
     def __repr__(self) -> str:
         done = len(self.rounds)
-        return f"Run({str(self.path)!r}, {self.manifest['method']}, {done} rounds{', finished' if self.finished else ''})"
+        status = ", finished" if self.finished else ""
+        return f"Run({str(self.path)!r}, {self.manifest['method']}, {done} rounds{status})"
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Protocol
 
 from atoll.errors import Paused, TooFewReplies
@@ -54,7 +55,7 @@ class Loop:
                 self.directory.checkpoint(state.round, value)
                 raise Paused(f"stopped after round {state.round} of {self.rounds}")
             if checkpoint.due():
-                checkpoint.measure(lambda s=state, v=value: self.directory.checkpoint(s.round, v))
+                checkpoint.measure(partial(self.directory.checkpoint, state.round, value))
             state, metrics = self._round(state, value, clock)
         self.directory.checkpoint(state.round, self._value(state, metrics, clock.seconds))
         return self._finish(state, metrics, clock)

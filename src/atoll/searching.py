@@ -12,10 +12,9 @@ from atoll.data import Federated
 from atoll.data.catalog import DATASETS
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError
+from atoll.launch import IN_MEMORY
 from atoll.reading import Run
 from atoll.run import Watcher
-
-IN_MEMORY = "in-memory"
 
 
 def search(
@@ -34,8 +33,8 @@ def search(
 ) -> Run:
     """Run a method and return its `Run`.
 
-    `data` is the name of a data set, a folder of own data, a table as in an experiment file's `[data]`, or a `Federated`.
-    Further keywords are settings of the method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
+    `data` is the name of a data set, a folder of own data, a table as in an experiment file's `[data]`, or a
+    `Federated`. Further keywords are settings of the method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
     """
     own = {**method_settings, **({} if rounds is None else {"rounds": rounds})}
     raw: dict[str, Any] = {"method": method, "preset": preset, "seed": seed, "data": _table(data), method: own}

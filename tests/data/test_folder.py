@@ -64,6 +64,7 @@ def test_columns_may_stand_in_another_order_and_labels_have_another_name(tmp_pat
 def test_byte_order_marks_blank_lines_quotes_and_blanks(tmp_path: Path) -> None:
     text = '\ufeff"size",label\r\n\r\n 1 , "cat, big"\r\n2,dog\r\n'.replace(', "cat', ',"cat')
     federated = take(put(tmp_path, a=text))
+    assert federated.schema.features == ("size",)
     assert federated.schema.classes == ("cat, big", "dog") and rows(federated, "a")[0] == [[1], [2]]
 
 

@@ -39,6 +39,9 @@ def test_plain_idx_files_are_trusted_on_first_use_and_then_held_to_it(tmp_path: 
     found_x, found_y = rows_in_order(federated)
     assert np.array_equal(found_x[:, 0], x) and np.array_equal(found_y, y)
     assert federated.schema.shape == (1, 4, 4) and federated.sizes("benchmark-00")["test"] == 20
+    usual = load(DataSettings(name="mnist", clients=2, test_rows=10), 0, tmp_path)
+    assert usual.sizes("client-000") == {"train": 40, "validation": 10, "test": 0}  # the official set does the testing
+    assert usual.sizes("benchmark-00")["test"] == 10
     assert {entry.name for entry in catalogue(tmp_path) if entry.present} >= {"mnist"}
     assert (tmp_path / "mnist" / f"{IDX[0]}.sha256").exists()
     (tmp_path / "mnist" / IDX[0]).write_bytes(idx_bytes(255 - x))

@@ -32,7 +32,7 @@ def test_equal_points_share_a_front() -> None:
 
 @pytest.mark.parametrize("broken", [NAN, INF, -INF])
 def test_what_is_not_finite_comes_last_even_if_the_rest_is_perfect(broken: float) -> None:
-    objectives = [[broken, 0], [5, 5], [0, broken], [1, 1]]
+    objectives = np.array([[broken, 0], [5, 5], [0, broken], [1, 1]])
     assert _lists(pareto.non_dominated_fronts(objectives)) == [[3], [1], [0, 2]]
     assert pareto.select(objectives, 2).tolist() == [3, 1]
     assert pareto.high(objectives) == pareto.knee(objectives) == 3

@@ -173,6 +173,7 @@ class Federation:
         """Send tasks and stream all their replies, in task order, until the federation's deadline."""
         self._last_send = set()
         orders = [self._enter(task) for task in tasks]
+        self._feed(streaming=True)  # before the clock starts: an engine may have to start itself first
         end = None if self.deadline is None else time.monotonic() + self.deadline
         for order in orders:
             while order not in self._done:

@@ -83,6 +83,22 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class CountsUpTo:
+    """An int64 array of this shape, each number from 0 to `maximum`."""
+
+    shape: tuple[int, ...]
+    maximum: int
+
+    def problem(self, value: Any) -> str | None:
+        fault = _array_fault(value, np.dtype(np.int64), self.shape)
+        if fault:
+            return fault
+        if value.size and (value.min() < 0 or value.max() > self.maximum):
+            return f"count: a number outside 0 to {self.maximum}"
+        return None
+
+
+@dataclass(frozen=True)
 class Count:
     """A whole number from 0 to `maximum`."""
 
@@ -109,7 +125,7 @@ class Number:
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
-DESCRIPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, Count, Number)}
+DESCRIPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number)}
 
 
 def to_plain(returns: Any) -> Any:

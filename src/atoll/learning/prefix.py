@@ -1,8 +1,8 @@
 """Many keys of one master on the same rows: what their networks have in common is computed once.
 
-An evaluation is a pure function of master, key and batch, because batch norm takes its statistics from the batch. Keys that
-begin with the same branches therefore have the same activations up to where they part, and walking the keys as a tree
-gives every one the bits it would get alone. `atoll.spaces.choice.executed_macs` says what such a walk costs.
+An evaluation is a pure function of master, key and batch, because batch norm takes its statistics from the batch. Keys
+that begin with the same branches therefore have the same activations up to where they part, and walking the keys as a
+tree gives every one the bits it would get alone. `atoll.spaces.choice.executed_macs` says what such a walk costs.
 """
 
 from __future__ import annotations

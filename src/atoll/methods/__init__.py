@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError, nearest
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from atoll.methods.base import Method
 
 METHODS = {
+    "realtime": "atoll.methods.realtime:Realtime",
     "fedavg": "atoll.methods.fedavg:FedAvg",
     "central": "atoll.methods.central:Central",
 }
@@ -20,10 +21,10 @@ def method_names() -> list[str]:
     return list(METHODS)
 
 
-def find_method(name: str) -> type[Method]:
+def find_method(name: str) -> type[Method[Any]]:
     """The class of a method, imported when asked for."""
     if name not in METHODS:
         raise ConfigError(f"method = {name!r}: unknown; {nearest(name, METHODS)}")
     module, _, attribute = METHODS[name].partition(":")
-    found: type[Method] = getattr(importlib.import_module(module), attribute)
+    found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
     return found

@@ -22,7 +22,8 @@ Metrics = dict[str, Any]
 class MethodConfig(BaseModel):
     """Settings that every method has. A method's own `Config` derives from this, frozen and complete."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: "20" is not a number of rounds, nor is true.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     rounds: int = Field(ge=1)
 
@@ -43,10 +44,10 @@ class Candidate:
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
 
 
-State = TypeVar("State")
+StateT = TypeVar("StateT")
 
 
-class Method(Protocol[State]):
+class Method(Protocol[StateT]):
     """The contract.
 
     State is a frozen dataclass with a whole number `round` (rounds done); its other fields are wire-legal (JSON values,
@@ -61,17 +62,17 @@ class Method(Protocol[State]):
 
     def __init__(self, config: Any, schema: Schema) -> None: ...
 
-    def init(self, federation: Federation, rng: Generator) -> State:
+    def init(self, federation: Federation, rng: Generator) -> StateT:
         """The state before the first round."""
 
-    def step(self, state: State, federation: Federation, rng: Generator) -> tuple[State, Metrics]:
+    def step(self, state: StateT, federation: Federation, rng: Generator) -> tuple[StateT, Metrics]:
         """One communication round. `metrics["error"]` is what a progress bar shows."""
 
-    def done(self, state: State) -> bool:
+    def done(self, state: StateT) -> bool:
         """Whether the search is over."""
 
-    def offers(self, state: State) -> list[Candidate]:
+    def offers(self, state: StateT) -> list[Candidate]:
         """Networks that can be used already, after this round; empty if the method has none before its end."""
 
-    def results(self, state: State, federation: Federation, rng: Generator) -> list[Candidate]:
+    def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:
         """What the search found, ready to be taken away."""

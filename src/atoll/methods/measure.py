@@ -68,23 +68,25 @@ def calibrated(
     clients: Sequence[ClientInfo],
     architecture: dict[str, Any],
     weights: Tensors,
+    part: Part = "train",
 ) -> Tensors:
-    """Fixed batch norm statistics from the clients' training data; empty for a network without batch norm."""
+    """Fixed batch norm statistics from the clients' data; empty for a network without batch norm."""
     form = statistics_form(architecture)
     if not form:
         return Tensors({})
     macs = spaces.cost(architecture).macs
-    payload: Payload = {"architecture": architecture, "weights": weights, "batch": TEST_BATCH}
+    payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": TEST_BATCH}
     tasks = [
         Task(
             f"calibrate:{info.name}",
             info.name,
             CALIBRATE,
             payload,
-            macs * info.sizes["train"],
+            macs * info.sizes[part],
             {"statistics": guard.TensorsLike.of(form)},
         )
         for info in clients
+        if info.sizes[part] > 0
     ]
     total = pooled(reply.payload["statistics"] for reply in federation.map(tasks) if reply.ok)
     if not total:
@@ -142,7 +144,7 @@ def _evaluate_job(payload: Payload, client: Client) -> Payload:
 
 
 def _calibrate_job(payload: Payload, client: Client) -> Payload:
-    x, _ = client.data.part("train")
+    x, _ = client.data.part(payload["part"])
     module = network(payload["architecture"], client.device)
     return {"statistics": calibrate(module, payload["weights"], x, payload["batch"], device=client.device)}
 

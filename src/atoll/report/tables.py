@@ -7,14 +7,25 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from atoll.data import Federated, catalogue
 from atoll.data.summary import histogram
+from atoll.report.terminal import cell
 
 MOST_CLIENTS = 40  # more lines than that nobody reads: the middle ones are left out
-LIBRARIES = ("atoll", "torch", "numpy", "pymoo", "scikit-learn", "safetensors", "pydantic", "typer", "rich", "matplotlib")
+LIBRARIES = (
+    "atoll",
+    "torch",
+    "numpy",
+    "pymoo",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "typer",
+    "rich",
+    "matplotlib",
+)
 
 
 def partition_table(federated: Federated) -> Table:
@@ -22,17 +33,17 @@ def partition_table(federated: Federated) -> Table:
     counts = histogram(federated)
     table = Table(title=f"{len(federated.names)} clients, {int(counts.sum()):,} rows")
     for heading in ("client", "rows", *federated.schema.classes):
-        table.add_column(escape(heading), justify="left" if heading == "client" else "right")
+        table.add_column(cell(heading), justify="left" if heading == "client" else "right")
     shown = list(range(len(federated.names)))
     if len(shown) > MOST_CLIENTS:
-        shown = shown[: MOST_CLIENTS // 2] + [-1] + shown[-MOST_CLIENTS // 2 :]
+        shown = [*shown[: MOST_CLIENTS // 2], -1, *shown[-MOST_CLIENTS // 2 :]]
     for client in shown:
         if client < 0:
             table.add_row(f"... {len(federated.names) - MOST_CLIENTS} more")
             continue
         row = counts[client]
         cells = [str(count) if count else "." for count in row.tolist()]
-        table.add_row(escape(federated.names[client]), str(int(row.sum())), *cells)
+        table.add_row(cell(federated.names[client]), str(int(row.sum())), *cells)
     return table
 
 
@@ -46,7 +57,8 @@ def health_table(data_dir: Path | None) -> Table:
         except PackageNotFoundError:
             table.add_row(name, "[red]missing: run `make install`")
     table.add_row("cores", f"{os.cpu_count()} (one worker each by default)")
-    table.add_row("data folder", escape(str(data_dir or os.environ.get("ATOLL_DATA") or "none: set ATOLL_DATA or --data-dir")))
+    folder = data_dir or os.environ.get("ATOLL_DATA") or "none: set ATOLL_DATA or --data-dir"
+    table.add_row("data folder", cell(str(folder)))
     present = [entry.name for entry in catalogue(data_dir) if entry.present]
     table.add_row("data sets present", ", ".join(present))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 from rich.console import Console
@@ -23,21 +24,25 @@ class LiveProgress:
         self._best = math.inf
         self._console = console
         self._bar = Progress(
-            TextColumn("[bold]round {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("[bold]{task.fields[place]}"),
             BarColumn(),
             TextColumn("{task.description}"),
             TimeRemainingColumn(),
             console=console,
         )
-        self._task = self._bar.add_task("starting", total=None)
+        self._task = self._bar.add_task("", total=None, place="starting")
         self._bar.start()
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
         self._best = min(self._best, metrics.get("error", math.inf))
-        self._bar.update(self._task, completed=number, total=rounds, description=_words(metrics, self._best, total))
+        words = _words(metrics, self._best, total)
+        self._bar.update(
+            self._task, completed=number, total=rounds, description=words, place=f"round {number}/{rounds}"
+        )
 
     def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
-        self._bar.console.print(f"[yellow]round {number} failed ({attempt} of {patience}): {escape(reason)}")
+        text = f"round {number} failed ({attempt} of {patience}): {printable(reason)}"
+        self._console.print(text, style="yellow", markup=False, highlight=False)
 
     def close(self) -> None:
         self._bar.stop()
@@ -57,7 +62,7 @@ class PlainProgress:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
-        text = f"round {number} failed ({attempt} of {patience}): {reason}"
+        text = f"round {number} failed ({attempt} of {patience}): {printable(reason)}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -83,8 +88,9 @@ def show_run(console: Console, run: Run) -> None:
     if not run.finished:
         done = run.rounds
         error = f", error {done[-1]['metrics'].get('error', math.nan):.4f}" if done else ""
-        console.print(f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished", markup=False)
-        console.print(f"go on with: atoll resume {run.path}", markup=False)
+        state = f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished"
+        for text in (state, f"go on with: atoll resume {shlex.quote(str(run.path))}"):
+            console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         return
     result = run.result
     table = Table(title=f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}")
@@ -95,7 +101,7 @@ def show_run(console: Console, run: Run) -> None:
         table.add_column(name.replace("_", " "), justify="right")
     for candidate in result["candidates"]:
         values = [_figure(name, candidate["objectives"].get(name)) for name in names]
-        table.add_row(escape(candidate["id"]), escape(", ".join(candidate["picks"])), *values)
+        table.add_row(cell(candidate["id"]), cell(", ".join(candidate["picks"])), *values)
     console.print(table)
     ledger = result["ledger"]
     console.print(
@@ -103,7 +109,17 @@ def show_run(console: Console, run: Run) -> None:
         f"computed {ledger['client_macs'] / 1e9:,.1f} GMAC; {result['wall_seconds']:.0f} s",
         markup=False,
     )
-    console.print(f"run directory: {run.path}", markup=False, soft_wrap=True)
+    console.print(printable(f"run directory: {run.path}"), markup=False, highlight=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Text that cannot command the terminal, whatever a file or a client is called: `\\x1b` is written out."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def cell(text: str) -> str:
+    """Text from outside for a cell of a table: neither escape codes nor rich's own markup take effect."""
+    return escape(printable(text))
 
 
 def amount(count: float) -> str:

@@ -1,8 +1,8 @@
 """Averages of models, folded as the replies stream in: memory for one model, however many clients answer.
 
 Sums are kept in float64. A float32 weight times a row count fits into its 53 bits, so sums of that kind hardly round:
-clients that send equal tensors get back the same values exactly (a tensor that did not change keeps its content name and
-need not travel again), and the order of replies, which is fixed anyway, has almost no influence.
+clients that send equal tensors get back the same values exactly (a tensor that did not change keeps its content name
+and need not travel again), and the order of replies, which is fixed anyway, has almost no influence.
 """
 
 from __future__ import annotations

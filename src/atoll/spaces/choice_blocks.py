@@ -10,7 +10,7 @@ from atoll.spaces.norm import BatchNorm
 
 
 class Pipe(nn.Module):
-    """Layers one after the other; see `choice_layers.Branch`. The input, which branches share, is never changed in place."""
+    """Layers one after the other; see `choice_layers.Branch`. The input, which branches share, is never changed."""
 
     def __init__(self, branch: choice_layers.Branch) -> None:
         super().__init__()

@@ -85,8 +85,8 @@ def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> Plan:
 def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, int], shape: list[int]) -> None:
     if outputs < inputs:
         raise ArchitectureError(
-            f"channels fall from {inputs} to {outputs} at block {number}: a block keeps its channels or shrinks the image "
-            f"and gives more of them; use {inputs} or {2 * inputs} there"
+            f"channels fall from {inputs} to {outputs} at block {number}: a block keeps its channels, or shrinks the "
+            f"image and gives more of them; use {inputs} or {2 * inputs} there"
         )
     if outputs % 2:
         raise ArchitectureError(

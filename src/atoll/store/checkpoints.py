@@ -1,7 +1,8 @@
 """Checkpoints: plain values as JSON, arrays by content in safetensors packs, verified when read, two kept.
 
 An array that an earlier kept checkpoint holds already is not written again. Each document carries its own digest and
-those of the packs it refers to, so that a damaged file is noticed and the checkpoint before it is used.
+those of the packs it refers to, so that a damaged file is noticed and the checkpoint before it is used. A pack is named
+by its content, so that writing a checkpoint anew never takes away what an older document refers to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from safetensors.numpy import load as load_pack
 from safetensors.numpy import save as save_pack
 
 from atoll import wire
-from atoll.errors import RunDamaged
+from atoll.errors import RunDamaged, WireError
 from atoll.messages import Array, content_name
 from atoll.store.files import replace_file, sweep_asides, sync_folder
 
@@ -32,6 +33,7 @@ class Checkpoints:
         folder.mkdir(exist_ok=True)
         sweep_asides(folder)
         self._documents: dict[str, dict[str, Any]] = {}  # name -> head of each kept document
+        self._damaged: set[str] = set()  # names of documents that were found damaged: the next write removes them
 
     def write(self, number: int, value: dict[str, Any]) -> None:
         """Save `value` (a payload) under this number. When this returns, it is on the disk."""
@@ -42,13 +44,14 @@ class Checkpoints:
         packs = self._packs_holding(arrays)
         fresh = {digest: array for digest, array in arrays.items() if not any(digest in p["holds"] for p in packs)}
         if fresh:
-            packs.append(self._write_pack(number, fresh))
+            packs.append(self._write_pack(fresh))
         head = {"schema": SCHEMA, "number": number, "packs": packs}
         body = {"tree": parts.tree, "arrays": array_names, "tensors": tensor_names}
         text = wire.canonical({**head, **body})
         name = f"{number:08d}.json"
         replace_file(self._folder / name, json.dumps({"sha256": _sha256(text.encode()), "text": text}).encode())
         self._documents[name] = head
+        self._damaged.discard(name)
         self._tidy()
 
     def read(self) -> tuple[int, dict[str, Any]] | None:
@@ -58,8 +61,9 @@ class Checkpoints:
         for name in names:
             try:
                 head, value = self._read(name)
-            except (OSError, ValueError, KeyError, TypeError, wire.WireError, SafetensorError) as problem:
+            except (OSError, ValueError, LookupError, TypeError, AttributeError, WireError, SafetensorError) as problem:
                 problems.append(f"{name}: {problem}")
+                self._damaged.add(name)
                 continue
             self._documents[name] = head
             return head["number"], value
@@ -94,18 +98,21 @@ class Checkpoints:
                     found[pack["file"]] = pack
         return list(found.values())
 
-    def _write_pack(self, number: int, arrays: dict[str, Array]) -> dict[str, Any]:
+    def _write_pack(self, arrays: dict[str, Array]) -> dict[str, Any]:
         data = save_pack(arrays)
-        file = f"{number:08d}.safetensors"
+        digest = _sha256(data)
+        file = f"{digest[:32]}.safetensors"
         replace_file(self._folder / file, data)
-        return {"file": file, "sha256": _sha256(data), "holds": sorted(arrays)}
+        return {"file": file, "sha256": digest, "holds": sorted(arrays)}
 
     def _tidy(self) -> None:
         """Keep the newest documents and the packs they refer to."""
-        names = sorted((path.name for path in self._folder.glob("*.json")), reverse=True)
-        for name in names[KEPT:]:
+        found = {path.name for path in self._folder.glob("*.json")}
+        names = sorted(found - self._damaged, reverse=True)
+        for name in (*names[KEPT:], *self._damaged):
             (self._folder / name).unlink(missing_ok=True)
             self._documents.pop(name, None)
+        self._damaged.clear()
         if not all(name in self._documents for name in names[:KEPT]):
             return  # an older document was not read in this process: what it refers to is not known, so nothing goes
         needed = {pack["file"] for head in self._documents.values() for pack in head["packs"]}

@@ -10,20 +10,21 @@ from typing import Any
 
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.store.checkpoints import Checkpoints
-from atoll.store.files import replace_file, sweep_asides
+from atoll.store.files import is_aside, replace_file, sweep_asides
 from atoll.store.lock import Lock
 from atoll.store.models import Model, save_model
 
 SCHEMA = 1
 READERS_GRACE = 8  # models that were offered so many times ago may still be read by someone
+BEFORE_THE_START = {"lock", "manifest.json"}  # what a run may leave that was killed before it was one
 
 
 class RunDirectory:
     """Writes events, checkpoints, models and the result. Made by `create` or `reopen`, let go by `close`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: Lock) -> None:
         self.path = path
-        self._lock = Lock(path)
+        self._lock = lock
         sweep_asides(path)
         (path / "models").mkdir(exist_ok=True)
         sweep_asides(path / "models")
@@ -36,29 +37,30 @@ class RunDirectory:
         """A new run. The folder must not exist or be empty, so that nothing is ever overwritten."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            used = any(path.iterdir())
-        except OSError as problem:
-            reason = problem.strerror or "cannot be made"
+            _refuse_used(path)
+            lock = Lock(path)
+        except (OSError, ValueError) as problem:  # a ValueError is a name that no file can have
+            reason = getattr(problem, "strerror", None) or str(problem)
             raise RunDirectoryError(f"{path}: {reason}; choose a folder that you may write to with --out") from problem
-        if used and not (path / "config.toml").exists() and {p.name for p in path.iterdir()} <= {"lock"}:
-            used = False  # a run that was killed before it had written anything
-        if used:
-            raise RunDirectoryError(
-                f"{path}: already in use; go on with `atoll resume {path}` or choose another folder with --out",
-            )
-        if not os.access(path, os.W_OK):
-            raise RunDirectoryError(f"{path}: not writable; choose another folder with --out")
-        directory = cls(path)
-        replace_file(path / "manifest.json", _json(manifest))
-        replace_file(path / "config.toml", config.encode())  # last: a folder with it is a run that can be resumed
-        return directory
+        try:
+            _refuse_used(path)  # again: until the lock was taken, another process may have been here
+            replace_file(path / "manifest.json", _json(manifest))
+            replace_file(path / "config.toml", config.encode())  # last: a folder with it is a run that can be resumed
+            return cls(path, lock)
+        except BaseException:
+            lock.release()
+            raise
 
     @classmethod
     def reopen(cls, path: Path) -> RunDirectory:
         """An existing run, to go on with it."""
         if not (path / "config.toml").is_file():
             raise RunDirectoryError(f"{path}: not a run directory (it has no config.toml); see `atoll run --help`")
-        return cls(path)
+        return cls(path, Lock(path))
+
+    def reconfigure(self, config: str) -> None:
+        """The run shall go on with these settings, now and when it is resumed."""
+        replace_file(self.path / "config.toml", config.encode())
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Append one line; it is durable with the next checkpoint."""
@@ -111,6 +113,13 @@ class RunDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _refuse_used(path: Path) -> None:
+    found = {entry.name for entry in path.iterdir() if not is_aside(entry)}
+    if found - BEFORE_THE_START:
+        way_out = f"go on with `atoll resume {path}` or" if "config.toml" in found else "it holds other files;"
+        raise RunDirectoryError(f"{path}: already in use; {way_out} choose another folder with --out")
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

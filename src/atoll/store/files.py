@@ -28,5 +28,11 @@ def sync_folder(folder: Path) -> None:
 
 def sweep_asides(folder: Path) -> None:
     """Remove what an interrupted `replace_file` left behind."""
-    for aside in folder.glob(".*.new"):
-        aside.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if is_aside(path):
+            path.unlink(missing_ok=True)
+
+
+def is_aside(path: Path) -> bool:
+    """Whether a file is one that `replace_file` writes before it renames it."""
+    return path.name.startswith(".") and path.name.endswith(".new")

@@ -48,8 +48,9 @@ def save_model(folder: Path, model: Model) -> str:
     about = wire.canonical({"architecture": model.architecture, "schema": asdict(model.schema)})
     data = save_tensors(tensors, metadata={"atoll": about})
     name = f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
-    if not (folder / name).exists():
-        replace_file(folder / name, data)
+    path = folder / name
+    if not path.exists() or path.read_bytes() != data:
+        replace_file(path, data)
     return name
 
 
@@ -62,11 +63,12 @@ def load_model(path: Path) -> Model:
         tensors = load_tensors(data)
         (length,) = struct.unpack("<Q", data[:8])
         about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["atoll"])
-    except (SafetensorError, ValueError, KeyError) as problem:
+        schema = about["schema"]
+        architecture = about["architecture"]
+    except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as problem:
         raise RunDamaged(f"{path}: not a model of Atoll ({problem})") from problem
-    schema = about["schema"]
     return Model(
-        about["architecture"],
+        architecture,
         Tensors({name.removeprefix(WEIGHTS): array for name, array in tensors.items() if name.startswith(WEIGHTS)}),
         Tensors({n.removeprefix(STATISTICS): array for n, array in tensors.items() if n.startswith(STATISTICS)}),
         Schema(
