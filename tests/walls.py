@@ -42,8 +42,8 @@ TORCH_RANDOM = {
 # What a test of "global random state is untouched" needs: looking, never drawing. Only `testing` may look.
 LOOKS_AT_STATE = {"random.getstate", "numpy.random.get_state"}
 TERMINAL = {"typer", "rich", "click"}
-# Besides `cli`, the modules that may write to the terminal: the progress bar that the command line hands to a run.
-TERMINAL_MODULES = {f"{PACKAGE}.report.progress"}
+# Besides `cli`, the modules that write to the terminal: progress, tables, and the bar of a download.
+TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables", "download")}
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,11 @@ def read_file(path: Path) -> Raw:
         raise ConfigError(f"{path}: not valid TOML: {problem}") from None
 
 
-def resolve(raw: Raw) -> Experiment:
-    """Preset and user's tables merged and checked. Wrong values are a `ConfigError` that names the place."""
+def resolve(raw: Raw, complete: bool = False) -> Experiment:
+    """Preset and user's tables merged and checked. Wrong values are a `ConfigError` that names the place.
+
+    `complete` tables, those of a run directory, have been through this before: no preset is put under them.
+    """
     method = raw.get("method")
     if not isinstance(method, str):
         raise ConfigError(f"method = {method!r}: must name a method; {nearest('', method_names())}")
@@ -89,7 +92,7 @@ def resolve(raw: Raw) -> Experiment:
     for key in raw:
         if key not in (*COMMON, method):
             raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}")
-    merged = merge(preset(method, raw.get("preset", "small")), raw)
+    merged = dict(raw) if complete else merge(preset(method, raw.get("preset", "small")), raw)
     settings = _validate(method_class.Config, merged.pop(method, {}), method)
     experiment: Experiment = _validate(Experiment, {**merged, "settings": settings}, "")
     return experiment

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import Experiment, dump, read_file, resolve
-from atoll.data import Federated
-from atoll.data import load as load_data
+from atoll.data import DataSettings, Federated
+from atoll.data.loading import settle
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.federation.base import Federation
 from atoll.methods import find_method
@@ -37,9 +37,9 @@ def start(
     """Begin a run and see it through. `data` given in memory stands for the experiment's own data table."""
     _prepare(experiment)
     method_class = find_method(experiment.method)
-    federated = _data(experiment, data, data_dir)
+    federated, data_settings = _data(experiment, data, data_dir)
     fitted = experiment.settings.fitted(federated.schema, len(federated.names))
-    experiment = experiment.model_copy(update={"settings": fitted})
+    experiment = experiment.model_copy(update={"data": data_settings, "settings": fitted})
     method_class(fitted, federated.schema)  # what does not fit is said before anything is written
     with RunDirectory.create(out, dump(experiment), _manifest(experiment, federated)) as directory:
         _run(experiment, federated, directory, watcher, stop)
@@ -59,7 +59,7 @@ def resume(
 ) -> Run:
     """Go on where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
     with RunDirectory.reopen(path) as directory:
-        experiment = resolve(read_file(path / "config.toml"))
+        experiment = resolve(read_file(path / "config.toml"), complete=True)
         experiment = _further(experiment, rounds)
         if workers is not None:
             engine = experiment.engine.model_copy(update={"workers": workers})
@@ -69,7 +69,7 @@ def resume(
             raise RunDirectoryError(
                 f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)"
             )
-        federated = _data(experiment, data, data_dir)
+        federated, _ = _data(experiment, data, data_dir)
         if not accept_changes:
             _refuse_changes(path, load(path).manifest, _manifest(experiment, federated))
         if rounds is not None:
@@ -91,9 +91,11 @@ def _prepare(experiment: Experiment) -> None:
         raise ConfigError(f"engine.device = {device!r}: torch finds no such device here; use cpu")
 
 
-def _data(experiment: Experiment, given: Federated | None, data_dir: Path | None) -> Federated:
-    federated = given if given is not None else load_data(experiment.data, experiment.seed, data_dir)
-    return federated.pooled() if find_method(experiment.method).pooled else federated
+def _data(experiment: Experiment, given: Federated | None, data_dir: Path | None) -> tuple[Federated, DataSettings]:
+    """The federation's data, and the data table with everything decided."""
+    settings = experiment.data
+    federated, settings = (given, settings) if given is not None else settle(settings, experiment.seed, data_dir)
+    return (federated.pooled() if find_method(experiment.method).pooled else federated), settings
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,11 @@ CLIENTS = 10  # when a partition needs a number and none is given
 
 def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> Federated:
     """The federation the settings describe. The same settings, seed and files give the same bits."""
+    return settle(settings, seed, data_dir)[0]
+
+
+def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
+    """The federation, and the settings with everything decided that was left to the data."""
     source = _read(settings, data_dir)
     if settings.rows is not None:
         source = _cap_training(source, settings.rows, stream(seed, "rows"))
@@ -30,8 +35,15 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
         source = _cap_test(source, settings.test_rows, stream(seed, "test_rows"))
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
     dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
-    holdings = prepare(source, dealt, names, preparation(settings, source), seed)
-    return Federated(source.schema, holdings, settings.share_labels)
+    prepared = preparation(settings, source)
+    holdings = prepare(source, dealt, names, prepared, seed)
+    decided = {
+        "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
+        "partition": rule.text(),
+        "clients": len(names),
+        **asdict(prepared),
+    }
+    return Federated(source.schema, holdings, settings.share_labels), settings.model_copy(update=decided)
 
 
 def preparation(settings: DataSettings, source: Source) -> Preparation:

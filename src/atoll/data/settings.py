@@ -40,6 +40,10 @@ class PartitionRule(NamedTuple):
     kind: str
     number: float = 0.0
 
+    def text(self) -> str:
+        """As it is written in settings."""
+        return f"{self.kind}:{self.number:g}" if PARTITIONS[self.kind] is not None else self.kind
+
 
 class DataSettings(BaseModel):
     """Where the data comes from and how it is dealt out. What is left out (None) is the data set's own default."""
