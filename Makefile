@@ -39,13 +39,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "done: $(BIN)/atoll"
 
 # A run directory is never written over, so each `make run` takes the next free name.
-run: $(STAMP)  ## a federated training on scikit-learn's digits: the first thing to try
+run: $(STAMP)  ## the main job: a real-time search over ten clients on scikit-learn's digits
 	@out='$(OUT)'; number=1; \
 	if [ -z "$$out" ]; then \
 	  out=runs/first; \
 	  while [ -e "$$out" ]; do number=$$((number + 1)); out=runs/first-$$number; done; \
 	fi; \
-	set -x; $(BIN)/atoll run fedavg --data digits --out "$$out"
+	set -x; $(BIN)/atoll run realtime --data digits --out "$$out"
 
 test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(PYTEST_ARGS)

@@ -152,9 +152,8 @@ def _check(rounds: dict[str, Callable[..., None]]) -> None:
     for name, clients in results.items():
         differences = [compare(weights, results["plain"][client]) for client, weights in clients.items()]
         equal = sum(difference <= 1e-5 for difference in differences)
-        print(
-            f"  {name:12} {equal} of {len(differences)} clients equal plain's to 1e-5 (median {median(differences):.1e})"
-        )
+        share = f"{equal} of {len(differences)} clients"
+        print(f"  {name:12} {share} end with plain's weights to 1e-5 (median {median(differences):.1e})")
         if equal < 0.95 * len(results["plain"]):
             raise SystemExit(f"{name} did not compute what the plain loop does: its time means nothing")
 

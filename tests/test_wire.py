@@ -251,8 +251,10 @@ def test_random_bytes(data: bytes, framed: bool) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["<f4", "|b1", "", "$array"]),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from(["v", "a", "t", "$array", "$tensors", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["v", "a", "t", "$array", "$tensors", "x"]), inner, max_size=4)
+    ),
 )
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
@@ -21,6 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from atoll.errors import AtollError, ConfigError, Paused
+
+if TYPE_CHECKING:
+    from atoll.reading import Run
 
 INTERRUPTED = 130
 
@@ -79,7 +82,7 @@ def run(
     folder = out if out is not None else free_run_directory(experiment)
     with _watched(quiet, folder) as watching:
         found = launch.start(experiment, folder, data_dir=data_dir, **watching)
-    _show(found)
+    _show(found, what_next=True)
 
 
 @app.command()
@@ -235,10 +238,12 @@ def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
             signal.signal(number, handler)
 
 
-def _show(found: Any) -> None:
-    from atoll.report.terminal import show_run
+def _show(found: Run, what_next: bool = False) -> None:
+    from atoll.report.terminal import show_next, show_run
 
     show_run(out_console, found)
+    if what_next:
+        show_next(out_console, found)
 
 
 def _say(text: str) -> None:

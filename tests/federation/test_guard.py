@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll.federation.guard import ArrayOf, Count, Counts, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
+from atoll.federation.guard import (
+    ArrayOf,
+    Count,
+    Counts,
+    CountsUpTo,
+    Number,
+    TensorsLike,
+    from_plain,
+    inspect,
+    to_plain,
+)
 from atoll.messages import Tensors
 
 WEIGHTS = Tensors({"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)})

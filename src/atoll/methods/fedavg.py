@@ -49,7 +49,9 @@ class FedAvgConfig(MethodConfig):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client alike
-    test_every: int = Field(default=1, ge=0)  # rounds between looks at the test data, for the report; 0: only at the end
+    test_every: int = Field(
+        default=1, ge=0
+    )  # rounds between looks at the test data, for the report; 0: only at the end
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = architecture_for(self.model, schema, self.hidden, self.widths)

@@ -71,27 +71,42 @@ def calibrated(
     part: Part = "train",
 ) -> Tensors:
     """Fixed batch norm statistics from the clients' data; empty for a network without batch norm."""
-    form = statistics_form(architecture)
-    if not form:
-        return Tensors({})
-    macs = spaces.cost(architecture).macs
-    payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": TEST_BATCH}
+    (statistics,) = calibrated_together(federation, clients, [architecture], weights, part)
+    return statistics
+
+
+def calibrated_together(
+    federation: Federation,
+    clients: Sequence[ClientInfo],
+    architectures: Sequence[dict[str, Any]],
+    weights: Tensors,
+    part: Part = "train",
+) -> list[Tensors]:
+    """The same for several networks that are slices of one set of weights, in one task a client."""
+    forms = [statistics_form(architecture) for architecture in architectures]
+    if not any(forms):
+        return forms
+    macs = sum(spaces.cost(architecture).macs for architecture in architectures)
+    payload: Payload = {
+        "architectures": list(architectures),
+        "weights": weights,
+        "part": part,
+        "batch": TEST_BATCH,
+    }
+    returns = {"statistics": [guard.TensorsLike.of(form) for form in forms]}
     tasks = [
-        Task(
-            f"calibrate:{info.name}",
-            info.name,
-            CALIBRATE,
-            payload,
-            macs * info.sizes[part],
-            {"statistics": guard.TensorsLike.of(form)},
-        )
+        Task(f"calibrate:{info.name}", info.name, CALIBRATE, payload, macs * info.sizes[part], returns)
         for info in clients
         if info.sizes[part] > 0
     ]
-    total = pooled(reply.payload["statistics"] for reply in federation.map(tasks) if reply.ok)
-    if not total:
+    totals = []
+    for reply in federation.map(tasks):
+        if reply.ok:
+            own = reply.payload["statistics"]
+            totals = [pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
+    if not totals:
         raise TooFewReplies("no client answered with batch norm statistics")
-    return total
+    return totals
 
 
 def _evaluate_on(
@@ -145,8 +160,12 @@ def _evaluate_job(payload: Payload, client: Client) -> Payload:
 
 def _calibrate_job(payload: Payload, client: Client) -> Payload:
     x, _ = client.data.part(payload["part"])
-    module = network(payload["architecture"], client.device)
-    return {"statistics": calibrate(module, payload["weights"], x, payload["batch"], device=client.device)}
+    statistics = []
+    for architecture in payload["architectures"]:
+        module = network(architecture, client.device)
+        weights = payload["weights"].slice([name for name, _ in module.named_parameters()])
+        statistics.append(calibrate(module, weights, x, payload["batch"], device=client.device))
+    return {"statistics": statistics}
 
 
 JOBS = {"evaluate": _evaluate_job, "calibrate": _calibrate_job}

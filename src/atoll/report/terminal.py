@@ -122,6 +122,17 @@ def cell(text: str) -> str:
     return escape(printable(text))
 
 
+def show_next(console: Console, run: Run) -> None:
+    """What to do with a finished run."""
+    pick = next((pick for c in run.result["candidates"] for pick in c["picks"] if pick == "knee"), "high")
+    for what, how in (
+        ("see it", f"atoll figures {run.path}"),
+        ("go further", f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
+        ("use it", f"atoll.load({str(run.path)!r}).model({pick!r})  # in Python: an ordinary torch module"),
+    ):
+        console.print(f"{what + ':':<12}{how}", markup=False, highlight=False, soft_wrap=True)
+
+
 def amount(count: float) -> str:
     """A number of bytes in words: 12.3 MB."""
     power = 0
@@ -131,8 +142,8 @@ def amount(count: float) -> str:
 
 
 def _words(metrics: dict[str, Any], best: float, total: Account) -> str:
-    now = f"error {metrics['error']:.4f} (best {best:.4f})" if "error" in metrics else "no error figure yet"
-    return f"{now}  sent {amount(total.bytes_up)}  received {amount(total.bytes_down)}"
+    now = f"error {metrics['error']:.4f}, best {best:.4f}" if "error" in metrics else "no error figure yet"
+    return f"{now}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}"
 
 
 def _figure(name: str, value: float | None) -> str:

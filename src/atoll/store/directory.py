@@ -30,7 +30,7 @@ class RunDirectory:
         sweep_asides(path / "models")
         self.checkpoints = Checkpoints(path / "checkpoints")
         self._events = open(path / "events.jsonl", "ab")  # noqa: SIM115 (open while the run lasts)
-        self._offered: list[set[str]] = []
+        self._offered = [self._left_over()]
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: Mapping[str, Any]) -> RunDirectory:
@@ -96,6 +96,12 @@ class RunDirectory:
             keep = set().union(*self._offered[-READERS_GRACE:])
             for old in self._offered.pop(0) - keep:
                 (self.path / "models" / old).unlink(missing_ok=True)
+
+    def _left_over(self) -> set[str]:
+        """Models that an earlier sitting of this run had on offer; they go like any other offer, in their time."""
+        result = self.path / "result.json"
+        kept = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
+        return {file.name for file in (self.path / "models").glob("*.safetensors") if f"models/{file.name}" not in kept}
 
     def save_model(self, model: Model) -> str:
         """Keep a model for good; the path relative to the run directory."""

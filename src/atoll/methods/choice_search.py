@@ -1,0 +1,285 @@
+"""What the searches over choice keys have in common: settings, breeding, tasks, objectives, and the clients' jobs.
+
+`realtime` and `offline` derive from `ChoiceSearch` and keep for themselves what their papers tell differently: who trains
+which individual, from which weights, and who is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from atoll.errors import ConfigError, nearest
+from atoll.federation.base import Federation
+from atoll.federation.guard import CountsUpTo, TensorsLike
+from atoll.learning.client import Client
+from atoll.learning.networks import network
+from atoll.learning.prefix import evaluate_keys
+from atoll.learning.settings import TrainSettings
+from atoll.learning.training import train
+from atoll.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
+from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.measure import TEST_BATCH, what_went_wrong
+from atoll.rng import Generator
+from atoll.search import pareto
+from atoll.search.genetic import Duplicates, breed
+from atoll.search.sampling import choose
+from atoll.spaces import choice
+from atoll.spaces.choice_fitting import architecture_for
+from atoll.spaces.cost import Cost
+
+TRAIN, EVALUATE = "atoll.methods.choice_search:train", "atoll.methods.choice_search:evaluate"
+POPULATION = 10  # the paper's N
+COSTS = ("macs", "params", "upload_bytes", "latency")
+
+Key = list[int]
+
+
+class ChoiceConfig(MethodConfig):
+    """Tables I and II of the paper, and what they leave open. None: decided by the data at the start."""
+
+    population: int | None = Field(default=None, ge=2)  # N
+    channels: list[int] | None = None  # of the choice blocks, for images
+    widths: list[int] | None = None  # of the choice blocks, for tables
+    stem: int | None = Field(default=None, ge=1)  # default: as the first block
+    expansion: int = Field(default=6, ge=1)  # of the inverted residual
+    fraction: float = Field(default=1.0, gt=0, le=1)  # C
+    epochs: int = Field(default=1, ge=1)  # E
+    batch: int = Field(default=50, ge=2)  # B
+    lr: float = Field(default=0.1, gt=0)
+    decay: float = Field(default=0.995, gt=0, le=1)
+    momentum: float = Field(default=0.5, ge=0, lt=1)
+    crossover: float = Field(default=0.9, ge=0, le=1)
+    mutation: float = Field(default=0.1, ge=0, le=1)  # per bit
+    duplicates: Duplicates = "mutate"  # an offspring equal to a parent or sibling is mutated again; or keep
+    search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
+    objectives: list[str] = ["error", "macs"]  # error first, then one or two of macs, params, upload_bytes, latency
+    device_speed: float = Field(default=5e9, gt=0)  # latency: MACs a second of a client that does not say
+    device_bandwidth: float = Field(default=1.25e6, gt=0)  # latency: bytes a second of a client that does not say
+    test_every: int = Field(
+        default=1, ge=0
+    )  # rounds between looks at the test data, for the report; 0: only at the end
+
+    @field_validator("objectives")
+    @classmethod
+    def _known_objectives(cls, value: list[str]) -> list[str]:
+        if len(value) not in (2, 3) or value[0] != "error" or len(set(value)) != len(value):
+            raise ConfigError(f"objectives = {value}: write error first, then one or two of {', '.join(COSTS)}")
+        for name in value[1:]:
+            if name not in COSTS:
+                raise ConfigError(f"objectives: {name!r} is unknown; {nearest(name, COSTS)}")
+        return value
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        arch = architecture_for(schema, self.channels, self.widths, self.stem, self.expansion)
+        chosen = {name: arch.get(name) for name in ("channels", "widths", "stem")}
+        return self.model_copy(update={"population": self.population or POPULATION, **chosen})
+
+
+class ChoiceSearch:
+    """The server's side of what is shared. It holds settings only."""
+
+    def __init__(self, config: ChoiceConfig, schema: Schema) -> None:
+        self.config = config
+        self.population = config.population or POPULATION
+        self.architecture = architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
+
+    def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
+        """Line 7: keys drawn at random. A federation whose clients cannot judge networks is refused here."""
+        if not any(info.sizes["validation"] for info in federation.clients()):
+            raise ConfigError(
+                "data.split: no client has validation rows, and the search judges networks by them; add some"
+            )
+        return [list(key) for key in choice.random_keys(self.population, choice.blocks(self.architecture), rng)]
+
+    def taking_part(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
+        """Line 14: m = C * K clients."""
+        infos = {info.name: info for info in federation.clients()}
+        return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+
+    def offspring(self, parents: Sequence[Key], objectives: Sequence[Sequence[float]], rng: Generator) -> list[Key]:
+        """Lines 10-12: bred on the keys' bits. Before anything is measured the tournament is a coin flip."""
+        settings = self.config
+        if settings.search == "random":
+            return [list(key) for key in choice.random_keys(self.population, len(parents[0]), rng)]
+        rank, crowding = pareto.rank_and_crowding(objectives) if objectives else (None, None)
+        bits = breed(
+            [choice.to_bits(key) for key in parents],
+            rank,
+            crowding,
+            self.population,
+            rng,
+            duplicates=settings.duplicates,
+            crossover=settings.crossover,
+            mutation=settings.mutation,
+        )
+        return [list(choice.from_bits(row)) for row in bits]
+
+    def train_task(self, key: Key, weights: Tensors, rounds_done: int, info: ClientInfo) -> Task:
+        """One client shall train one sub-network; the learning rate has decayed for so many rounds."""
+        settings = self.config
+        payload: Payload = {
+            "architecture": self.architecture,
+            "key": key,
+            "weights": weights,
+            "epochs": settings.epochs,
+            "batch": settings.batch,
+            "lr": settings.lr * settings.decay**rounds_done,
+            "momentum": settings.momentum,
+        }
+        macs = 3 * settings.epochs * self.cost(key).macs * info.sizes["train"]
+        returns = {"weights": TensorsLike.of(weights)}
+        return Task(f"train:{key_name(key)}:{info.name}", info.name, TRAIN, payload, macs, returns)
+
+    def count(
+        self,
+        keys: Sequence[Key],
+        weights: Tensors,
+        holders: Sequence[ClientInfo],
+        part: Part,
+        federation: Federation,
+    ) -> tuple[Array, int, str]:
+        """Correct rows of every key over all holders of this part, how many rows those are, and what went wrong."""
+        payload: Payload = {
+            "architecture": self.architecture,
+            "keys": [list(key) for key in keys],
+            "weights": weights,
+            "part": part,
+            "batch": TEST_BATCH,
+        }
+        macs = choice.executed_macs(self.architecture, keys)
+        sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
+        tasks = [
+            Task(
+                f"{part}:{name}",
+                name,
+                EVALUATE,
+                payload,
+                macs * size,
+                {"correct": CountsUpTo((len(keys),), size)},
+                audit=part == "test",
+            )
+            for name, size in sizes.items()
+        ]
+        correct, rows, errors = np.zeros(len(keys), np.int64), 0, []
+        for reply in federation.map(tasks):
+            if reply.ok:
+                correct += reply.payload["correct"]
+                rows += sizes[reply.task.client]
+            else:
+                errors.append(reply.error)
+        return correct, rows, what_went_wrong(errors)
+
+    def cost(self, key: Key) -> Cost:
+        return choice.cost(choice.sub_model(self.architecture, key))
+
+    def values(self, error: float, cost: Cost, clients: Sequence[ClientInfo]) -> list[float]:
+        """A row of objectives, in the order of the settings."""
+        others = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        if "latency" in self.config.objectives:
+            others["latency"] = self._latency(cost, clients)
+        return [error, *(float(others[name]) for name in self.config.objectives[1:])]
+
+    def _latency(self, cost: Cost, clients: Sequence[ClientInfo]) -> float:
+        """Seconds that a round's training and upload take the clients, on average."""
+        settings, seconds = self.config, 0.0
+        for info in clients:
+            work = 3 * settings.epochs * cost.macs * info.sizes["train"]
+            seconds += work / (info.speed or settings.device_speed)
+            seconds += cost.bytes / (info.bandwidth or settings.device_bandwidth)
+        return seconds / len(clients)
+
+    def front_metrics(
+        self,
+        keys: Sequence[Key],
+        objectives: Sequence[Sequence[float]],
+        federation: Federation,
+    ) -> Metrics:
+        """What every round's event tells of these networks: the lowest error, hypervolume, front, High and Knee."""
+        values = np.array(objectives)
+        whole = choice.cost(self.architecture)
+        reference = self.values(1.0, whole, federation.clients())
+        front = [[key_name(keys[i]), *objectives[i]] for i in pareto.by_error(values).tolist()]
+        metrics: Metrics = {"error": front[0][1], "hypervolume": pareto.hypervolume(values, reference), "front": front}
+        for pick, i in picked(values).items():
+            error, macs = objectives[i][0], self.cost(keys[i]).macs
+            metrics[pick] = {"key": key_name(keys[i]), "error": error, "macs": macs}
+        return metrics
+
+    def test_is_due(self, rounds_done: int) -> bool:
+        every = self.config.test_every
+        return bool(every) and (rounds_done % every == 0 or rounds_done >= self.config.rounds)
+
+    def candidate(
+        self,
+        key: Key,
+        values: Sequence[float],
+        picks: list[str],
+        weights: Tensors,
+        statistics: Tensors,
+        test_error: float | None = None,
+    ) -> Candidate:
+        """A network to take away, with all its figures: the search's objectives, and what it costs."""
+        cost = self.cost(key)
+        objectives = {"error": values[0]} | ({} if test_error is None else {"test_error": test_error})
+        objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        objectives |= dict(zip(self.config.objectives[1:], values[1:], strict=True))
+        return Candidate(
+            key_name(key),
+            choice.sub_model(self.architecture, key),
+            objectives,
+            picks,
+            weights,
+            statistics,
+        )
+
+
+def picked(objectives: Array) -> dict[str, int]:
+    """The paper's two choices from the front: positions of High and Knee."""
+    return {"high": pareto.high(objectives), "knee": pareto.knee(objectives)}
+
+
+def names_of(position: Any, picks: Mapping[str, Any]) -> list[str]:
+    """The picks that fell on this one."""
+    return [pick for pick, chosen in picks.items() if chosen == position]
+
+
+def key_name(key: Sequence[int]) -> str:
+    """A key as one word: its branch numbers."""
+    return "".join(str(branch) for branch in key)
+
+
+# -- the clients' side: Algorithm 4, lines 57-68 and 44-48 -----------------------------------------------------------------
+
+
+def _train_job(payload: Payload, client: Client) -> Payload:
+    """Train one path of the master; only its weights come and go."""
+    x, y = client.data.part("train")
+    module = network(payload["architecture"], client.device)
+    key = payload["key"]
+    settings = TrainSettings(payload["epochs"], payload["batch"], payload["lr"], payload["momentum"])
+    outcome = train(
+        module,
+        payload["weights"],
+        x,
+        y,
+        settings,
+        client.rng,
+        forward=lambda rows: module(rows, key),
+        device=client.device,
+    )
+    return {"weights": outcome.weights}
+
+
+def _evaluate_job(payload: Payload, client: Client) -> Payload:
+    """Correct rows of every key, common prefixes computed once."""
+    x, y = client.data.part(payload["part"])
+    module: Any = network(payload["architecture"], client.device)
+    counts = evaluate_keys(module, payload["weights"], payload["keys"], x, y, payload["batch"], device=client.device)
+    return {"correct": np.array([count.correct for count in counts], np.int64)}
+
+
+JOBS: dict[str, Any] = {"train": _train_job, "evaluate": _evaluate_job}

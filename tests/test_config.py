@@ -1,0 +1,292 @@
+"""Experiment files: strict, complete, and the same after a detour over the disk."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll.assemble import assemble, assemble_data
+from atoll.config import PRESETS, dump, merge, override, read_file, resolve, resolve_data, to_toml
+from atoll.errors import ConfigError, UserError
+from atoll.methods import find_method, method_names
+
+DIGITS = {"method": "fedavg", "data": {"name": "digits"}}
+
+
+def message(raw: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(raw)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"fedavg": {"leraning_rate": 1}}, ["fedavg.leraning_rate", "unknown", "known:", "lr"]),
+        ({"fedavg": {"epoch": 1}}, ["fedavg.epoch", "did you mean 'epochs'?"]),
+        ({"data": {"name": "digits", "client": 3}}, ["data.client", "did you mean 'clients'?"]),
+        ({"engine": {"worker": 3}}, ["engine.worker", "did you mean 'workers'?"]),
+        ({"sed": 1}, ["sed", "did you mean 'seed'?"]),
+        ({"realtime": {"rounds": 1}}, ["realtime", "unknown setting"]),
+        ({"method": "fedavgg"}, ["method = 'fedavgg'", "did you mean 'fedavg'?"]),
+        ({"method": 5}, ["method = 5", "fedavg"]),
+        ({"preset": "smal"}, ["preset = 'smal'", "did you mean 'small'?"]),
+        ({"preset": ["small"]}, ["preset", "small"]),
+        ({"fedavg": {"rounds": "20"}}, ["fedavg.rounds = '20'", "integer"]),
+        ({"fedavg": {"rounds": True}}, ["fedavg.rounds = True", "integer"]),
+        ({"fedavg": {"rounds": 2.0}}, ["fedavg.rounds = 2.0", "integer"]),
+        ({"fedavg": {"rounds": 0}}, ["fedavg.rounds = 0", "greater than or equal to 1"]),
+        ({"fedavg": {"fraction": 1.5}}, ["fedavg.fraction = 1.5", "less than or equal to 1"]),
+        ({"fedavg": {"fraction": 0}}, ["fedavg.fraction = 0", "greater than 0"]),
+        ({"fedavg": {"lr": "fast"}}, ["fedavg.lr = 'fast'", "number"]),
+        ({"fedavg": {"lr": float("inf")}}, ["fedavg.lr = inf", "finite"]),
+        ({"fedavg": {"lr": float("nan")}}, ["fedavg.lr = nan"]),
+        ({"fedavg": {"hidden": [8, "a"]}}, ["fedavg.hidden.1 = 'a'", "integer"]),
+        ({"fedavg": {"average": "median"}}, ["fedavg.average = 'median'", "'weighted' or 'equal'"]),
+        ({"fedavg": 5}, ["fedavg = 5", "must be a table", "[fedavg]"]),
+        ({"data": 5}, ["data = 5", "must be a table"]),
+        ({"data": {}}, ["data.name", "neither is given"]),
+        ({"data": {"name": "digits", "folder": "x"}}, ["both are given"]),
+        ({"data": {"name": "digits", "clients": 0}}, ["data.clients = 0", "1 or more"]),
+        ({"data": {"name": "digits", "clients": "ten"}}, ["data.clients = 'ten'", "integer"]),
+        ({"seed": -1}, ["seed = -1"]),
+        ({"seed": "a"}, ["seed = 'a'", "integer"]),
+        ({"seed": True}, ["seed = True"]),
+        ({"patience": 0}, ["patience = 0"]),
+        ({"engine": {"workers": -1}}, ["engine.workers = -1"]),
+        ({"engine": {"name": "cloud"}}, ["engine.name = 'cloud'", "'local'"]),
+        ({"engine": {"device": "potato"}}, ["engine.device = 'potato'", "cpu"]),
+        ({"engine": {"deadline": 0}}, ["engine.deadline = 0"]),
+    ],
+)
+def test_a_fault_is_one_line_with_the_place_the_value_and_the_rule(raw: dict[str, Any], words: list[str]) -> None:
+    text = message({**DIGITS, **raw})
+    assert all(word in text for word in words), text
+
+
+def test_missing_data_is_said() -> None:
+    assert message({"method": "fedavg"}) == "data: missing; it must be set"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"method = ", "not valid TOML"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"a = " + b"[" * 5000, "not valid TOML"),
+        (b"a = " + b"1" * 5000, "not valid TOML"),
+        (b"a = 1\na = 2", "not valid TOML"),
+    ],
+)
+def test_a_file_that_is_no_toml(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_file(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        read_file(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="a folder"):
+        read_file(tmp_path)
+
+
+# -- presets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_method_has_every_preset(method: str, preset: str) -> None:
+    experiment = resolve({"method": method, "preset": preset, "data": {"name": "digits"}})
+    assert experiment.preset == preset and experiment.settings.rounds >= 1
+    assert isinstance(experiment.settings, find_method(method).Config)
+    assert resolve(tomllib.loads(dump(experiment))) == experiment
+
+
+def test_what_a_user_set_wins_over_the_preset() -> None:
+    settings = resolve({**DIGITS, "preset": "paper", "fedavg": {"epochs": 7}, "data": {"name": "digits", "clients": 3}})
+    assert settings.settings.epochs == 7 and settings.data.clients == 3  # type: ignore[attr-defined]
+    assert settings.settings.rounds == 500  # the paper's
+
+
+def test_settings_are_frozen() -> None:
+    experiment = resolve(DIGITS)
+    for model, field in ((experiment, "seed"), (experiment.engine, "workers"), (experiment.settings, "rounds")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(model, field, 3)
+
+
+# -- overrides ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("0.5", 0.5),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("[]", []),
+        ('["a", "b"]', ["a", "b"]),
+        ('"3"', "3"),
+        ("digits", "digits"),
+        ("dirichlet:0.5", "dirichlet:0.5"),
+        ("two words", "two words"),
+        ("a=b", "a=b"),
+        ("", ""),
+        ("1\nother = 2", "1\nother = 2"),
+        ("{x = 1}", {"x": 1}),
+    ],
+)
+def test_the_forms_of_set(text: str, value: object) -> None:
+    found = override({"a": {"kept": 1}}, f"a.b={text}")
+    assert found == {"a": {"kept": 1, "b": value}} and type(found["a"]["b"]) is type(value)
+
+
+@pytest.mark.parametrize("assignment", ["a.b", "=3", ".a=3", "a.=3", "a..b=3", ""])
+def test_a_malformed_set_says_the_form(assignment: str) -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        override({}, assignment)
+
+
+def test_set_reaches_every_table() -> None:
+    raw = DIGITS
+    for assignment in ("fedavg.lr=0.5", "data.clients=4", "engine.workers=0", "seed=9", "fedavg.hidden=[4, 4]"):
+        raw = override(raw, assignment)
+    experiment = resolve(raw)
+    assert experiment.seed == 9 and experiment.data.clients == 4 and experiment.engine.workers == 0
+    assert experiment.settings.lr == 0.5 and experiment.settings.hidden == [4, 4]  # type: ignore[attr-defined]
+    assert DIGITS == {"method": "fedavg", "data": {"name": "digits"}}  # nothing is changed in place
+
+
+def test_merging_goes_table_by_table() -> None:
+    assert merge({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}, "c": 4}) == {"a": {"x": 1, "y": 3}, "b": 1, "c": 4}
+    assert merge({"a": {"x": 1}}, {"a": 5}) == {"a": 5} and merge({"a": 5}, {"a": {"x": 1}}) == {"a": {"x": 1}}
+
+
+# -- back to TOML -------------------------------------------------------------------------------------------------
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+plain = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), words)
+tables = st.recursive(
+    st.dictionaries(words, plain | st.lists(plain, max_size=3), max_size=4),
+    lambda inner: st.dictionaries(words, plain | inner, max_size=3),
+)
+
+
+@given(tables)
+def test_toml_text_reads_back_equal(table: dict[str, Any]) -> None:
+    found = tomllib.loads(to_toml(table))
+    assert found == table and repr(found) == repr(tomllib.loads(to_toml(found)))
+
+
+def test_unset_values_are_left_out() -> None:
+    assert to_toml({"a": None, "b": 1, "c": {"d": None}}) == "b = 1\n\n[c]\n"
+    with pytest.raises(TypeError):
+        to_toml({"a": {1, 2}})
+
+
+shares = st.floats(1e-6, 1.0)
+experiments = st.fixed_dictionaries(
+    {
+        "method": st.just("fedavg"),
+        "seed": st.integers(0, 2**63 - 1),
+        "data": st.fixed_dictionaries(
+            {"name": words.filter(bool)},
+            optional={
+                "clients": st.integers(1, 10**6),
+                "split": st.just([0.5, 0.25, 0.25]),
+                "scale": st.sampled_from(["none", "client", "federated"]),
+                "share_labels": st.booleans(),
+                "label": words.filter(bool),
+            },
+        ),
+        "fedavg": st.fixed_dictionaries(
+            {"rounds": st.integers(1, 10**9)},
+            optional={"lr": shares, "fraction": shares, "hidden": st.lists(st.integers(1, 99)), "model": words},
+        ),
+    },
+    optional={
+        "engine": st.fixed_dictionaries({}, optional={"workers": st.integers(0, 99), "deadline": shares}),
+        "preset": st.sampled_from(PRESETS),
+        "patience": st.integers(1, 99),
+    },
+)
+
+
+@given(experiments)
+def test_a_dumped_experiment_resolves_to_an_equal_one(raw: dict[str, Any]) -> None:
+    experiment = resolve(raw)
+    text = dump(experiment)
+    assert resolve(tomllib.loads(text)) == experiment
+    assert dump(resolve(tomllib.loads(text))) == text
+
+
+# -- the words of a command line ----------------------------------------------------------------------------------
+
+
+def test_options_go_where_they_belong() -> None:
+    options = {"data": "digits", "data.clients": 4, "rounds": 2, "seed": None, "engine.workers": 0}
+    raw = assemble("fedavg", options, ["fedavg.lr=0.5"])
+    assert raw == {
+        "method": "fedavg",
+        "data": {"name": "digits", "clients": 4},
+        "engine": {"workers": 0},
+        "fedavg": {"rounds": 2, "lr": 0.5},
+    }
+
+
+def test_an_experiment_file_with_options_on_top(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text("method = 'fedavg'\nseed = 3\n[data]\nname = 'wine'\nclients = 4\n[fedavg]\nrounds = 9\n")
+    raw = assemble(str(path), {"data": "digits", "rounds": 2}, [])
+    assert raw["data"] == {"name": "digits", "clients": 4} and raw["fedavg"] == {"rounds": 2} and raw["seed"] == 3
+    raw = assemble(str(path), {"data": str(tmp_path)}, [])
+    assert raw["data"] == {"folder": str(tmp_path), "clients": 4}
+    path.write_text("method = 'fedavg'\ndata = 5\n")
+    assert assemble(str(path), {"data": "digits"}, [])["data"] == {"name": "digits"}
+
+
+@pytest.mark.parametrize(
+    ("target", "data", "words"),
+    [
+        ("fedavgg", "digits", ["'fedavgg'", "did you mean 'fedavg'?"]),
+        ("fedavg", None, ["--data is missing"]),
+        ("fedavg", "digitss", ["'digitss'", "did you mean 'digits'?"]),
+        ("none.toml", None, ["none.toml", "no such file"]),
+    ],
+)
+def test_wrong_words(target: str, data: str | None, words: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        assemble(target, {"data": data}, [])
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_file_without_a_method(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text("[data]\nname = 'digits'\n")
+    with pytest.raises(ConfigError, match="method is missing"):
+        assemble(str(path), {}, [])
+
+
+def test_the_data_table_alone(tmp_path: Path) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text("method = 'fedavg'\nseed = 3\nunknown = 1\n[data]\nname = 'wine'\n")
+    data, seed = assemble_data(str(path), {"data.clients": 4}, ["data.partition=iid"])
+    assert (data.name, data.clients, data.partition, seed) == ("wine", 4, "iid", 3)
+    for raw in ({"data": {"name": "wine", "foo": 1}}, {"data": {"name": "wine"}, "seed": "a"}, {"data": 5}, {}):
+        with pytest.raises(ConfigError):
+            resolve_data(raw)
