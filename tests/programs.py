@@ -8,6 +8,7 @@ the installed command itself.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,7 +48,10 @@ class Child:
 
     def wait(self) -> Ended:
         _, status = os.waitpid(self.pid, 0)
-        out, err = ((self.folder / name).read_text() for name in ("out", "err"))
+        out, err = (
+            (self.folder / name).read_text() if (self.folder / name).exists() else "" for name in ("out", "err")
+        )
+        shutil.rmtree(self.folder)
         return Ended(os.waitstatus_to_exitcode(status), out, err)
 
 

@@ -125,7 +125,9 @@ class Number:
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
-DESCRIPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number)}
+DESCRIPTIONS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number)
+}
 
 
 def to_plain(returns: Any) -> Any:
