@@ -65,7 +65,7 @@ class Recorder:
 
 class Runs(MethodContract):
     method = "realtime"
-    settings: ClassVar[dict[str, Any]] = {"rounds": 4, "population": 3, "widths": [32, 32], "batch": 8}
+    settings: ClassVar[dict[str, Any]] = {"rounds": 4, "population": 6, "widths": [16] * 4, "batch": 8}
 
     def data(self) -> Federated:
         return made_table(clients=6)
@@ -84,7 +84,7 @@ class Runs(MethodContract):
 
 
 class HalfOfTheClients(Runs):
-    settings: ClassVar[dict[str, Any]] = {**Runs.settings, "fraction": 0.5}
+    settings: ClassVar[dict[str, Any]] = {**Runs.settings, "population": 3, "fraction": 0.5}
 
 
 def _training(parcels: list[Parcel], from_round: int) -> list[Parcel]:
