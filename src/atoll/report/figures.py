@@ -66,7 +66,7 @@ def _named(directories: Sequence[Path]) -> dict[str, Run]:
         others = [other for other in paths if other != path]
         label = next((end for end in ends if not any(str(other).endswith(f"/{end}") for other in others)), str(path))
         word = settings(run).get("model")
-        found[f"{label} ({word})" if isinstance(word, str) and word not in label else label] = run
+        found[f"{label} ({word})" if isinstance(word, str) and word.lower() not in label.lower() else label] = run
     return found
 
 
