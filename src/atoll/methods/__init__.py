@@ -14,6 +14,7 @@ METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
     "offline": "atoll.methods.offline:Offline",
     "fedavg": "atoll.methods.fedavg:FedAvg",
+    "retrain": "atoll.methods.retrain:Retrain",
     "central": "atoll.methods.central:Central",
 }
 
