@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
+    "moefl": "atoll.methods.moefl:Moefl",
+    "retrain": "atoll.methods.retrain:Retrain",
     "offline": "atoll.methods.offline:Offline",
     "fedavg": "atoll.methods.fedavg:FedAvg",
-    "retrain": "atoll.methods.retrain:Retrain",
     "central": "atoll.methods.central:Central",
 }
 
