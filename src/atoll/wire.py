@@ -1,11 +1,12 @@
 """Payloads as bytes and back, without pickle. Every byte count in the ledger comes from here.
 
     frame  = magic "ATL1" | length of the header, 4 bytes little-endian | header | arrays, one after the other
-    header = {"v": tree, "a": [[dtype, shape], ...], "t": [[dtype, shape, digest, coding, held], ...]}
+    header = {"v": tree, "a": [[dtype, shape], ...], "t": [[dtype, shape, digest, sent], ...]}
 
 The tree is the payload with each array replaced by `{"$array": i}` and each `Tensors` by `{"$tensors": {name: j}}`.
-A tensor that the receiver holds is named by its digest and not sent (coding 0). One that is sent leaves out its zeros
-where that is shorter (`wire_sparse`), so a sparse network's bytes fall with its connections. Floats may be NaN or infinite (Python's JSON
+A tensor that the receiver holds is named by its digest and not sent. One that is sent leaves out its zeros where that is
+shorter, so a sparse network's bytes fall with its connections: `sent` is then the coding (`wire_sparse`), and a fifth
+entry says how many values are not zero. Floats may be NaN or infinite (Python's JSON
 dialect): whether that is acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a
 file name that is not UTF-8 survives too.
 """
@@ -85,8 +86,8 @@ def decode(
     header, start = _read_header(view)
     tree, array_rows, tensor_rows = header["v"], header["a"], header["t"]
     kinds = [_row(row, 2) for row in array_rows]
-    tensor_kinds = [_row(row, 5) for row in tensor_rows]
-    sent = [_Announced(*kind, wire_sparse.DENSE, 0) for kind in kinds]
+    tensor_kinds = [_row(row, 4) for row in tensor_rows]
+    sent = [_Announced(*kind) for kind in kinds]
     sent += [_Announced(*kind, *row[3:]) for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
     lengths = [one.nbytes for one in sent]
     if len(view) - start != sum(lengths):
@@ -196,8 +197,8 @@ class _Announced:
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    coding: int
-    held: int
+    coding: int = wire_sparse.DENSE
+    held: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -215,10 +216,11 @@ def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes
         array = owner[name]
         digest = owner.digest(name) if digests else ""
         if digests and digest in held:
-            rows.append([array.dtype.str, list(array.shape), digest, 0, 0])
+            rows.append([array.dtype.str, list(array.shape), digest, 0])
             continue
         blob = _Blob(array, *owner.coding(name, wire_sparse.best))
-        rows.append([array.dtype.str, list(array.shape), digest, blob.coding, blob.held])
+        own = [blob.coding, blob.held] if blob.coding != wire_sparse.DENSE else [blob.coding]
+        rows.append([array.dtype.str, list(array.shape), digest, *own])
         blobs.append(blob)
     header = {"v": parts.tree, "a": [[a.dtype.str, list(a.shape)] for a in parts.arrays], "t": rows}
     return json.dumps(header, separators=(",", ":")).encode(), blobs
@@ -242,8 +244,9 @@ def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
 
 def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """dtype and shape of one announced array, refused unless both are plain and small enough to be meant."""
-    plain = isinstance(row, list) and len(row) == length and isinstance(row[0], str) and row[0] in DTYPES
-    if not plain or (length == 5 and not isinstance(row[2], str)):
+    whole = isinstance(row, list) and len(row) == (length + 1 if length == 4 and _without_zeros(row) else length)
+    plain = whole and isinstance(row[0], str) and row[0] in DTYPES
+    if not plain or (length == 4 and not (isinstance(row[2], str) and (row[3] in (0, 1) or _without_zeros(row)))):
         raise WireError("the frame announces an array of an unknown kind")
     shape = row[1]
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
@@ -252,6 +255,10 @@ def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if any(type(side) is not int or side < 0 for side in shape) or math.prod(filter(None, shape)) >= MAX_VALUES:
         raise WireError("the frame announces an array of an impossible shape")
     return np.dtype(row[0]), tuple(shape)
+
+
+def _without_zeros(row: list[Any]) -> bool:
+    return len(row) == 5 and row[3] in (wire_sparse.BITMASK, wire_sparse.POSITIONS)
 
 
 def _lookup(digest: str, kind: tuple[np.dtype[Any], tuple[int, ...]], held: Mapping[str, Array] | None) -> Array:

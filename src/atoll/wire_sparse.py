@@ -20,7 +20,7 @@ from atoll.messages import Array
 
 DENSE, BITMASK, POSITIONS = 1, 2, 3
 CODINGS = (DENSE, BITMASK, POSITIONS)
-SMALLEST = 64  # bytes: below that the zeros are not worth the look
+SMALLEST = 1024  # bytes: below that the zeros are not worth the look
 MAX_GROWTH = 1024
 MAX_PLACES = 2**32
 BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}  # only these widths are coded: weights
