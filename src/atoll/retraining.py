@@ -18,7 +18,9 @@ INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_d
 DEALING = ("clients", "partition")  # what holds for other data too
 
 
-def assemble_retraining(run: Run, picks: Sequence[str], options: Mapping[str, Any], settings: Sequence[str] = ()) -> Raw:
+def assemble_retraining(
+    run: Run, picks: Sequence[str], options: Mapping[str, Any], settings: Sequence[str] = ()
+) -> Raw:
     """The tables of an experiment that trains these picks as the run trained its networks, on its data.
 
     `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data.
@@ -63,6 +65,7 @@ def _standard(run: Run) -> dict[str, Any]:
     found = [c["architecture"] for c in run.result["candidates"] if c["architecture"].get("space") == "sparse"]
     if not found:
         raise RunDirectoryError(
-            f"{run.path}: --pick {STANDARD} stands beside sparse networks, and the run has none; {nearest(STANDARD, known)}"
+            f"{run.path}: --pick {STANDARD} stands beside sparse networks, and the run has none; "
+            f"{nearest(STANDARD, known)}"
         )
     return sparse.standard(found[0])

@@ -4,8 +4,8 @@
     BITMASK    one bit per value (1: not zero, first value in the highest bit), then the values that are not zero
     POSITIONS  the place of each value that is not zero (uint16 up to 65,536 values, else uint32), then the values
 
-Zero means all bits zero, so that -0.0 survives. A frame could announce an enormous tensor of almost nothing: a coding is
-believed only up to `MAX_GROWTH` times the bytes that it carries, and never used beyond that.
+Zero means all bits zero, so that -0.0 survives. A frame could announce an enormous tensor of almost nothing: a coding
+is believed only up to `MAX_GROWTH` times the bytes that it carries, and never used beyond that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write(array: Array, coding: int) -> bytes | memoryview:
         places = np.packbits(present).tobytes()
     else:
         places = np.flatnonzero(present).astype(_place(flat.size)).tobytes()
-    return places + flat[present].tobytes()
+    return bytes(places + flat[present].tobytes())
 
 
 def check(coding: Any, dtype: np.dtype[Any], size: int, held: Any) -> int:

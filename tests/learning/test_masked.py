@@ -56,6 +56,8 @@ def test_a_full_graph_changes_nothing() -> None:
     full = {**MLP, "epsilon": 128}
     weights = spaces.initial(full, stream(1, "w"))
     assert all(mask.all() for mask in sparse.masks(full).values())
-    one = train(spaces.build(full), weights, X, Y, TrainSettings(2, 5), stream(2, "t"), masks=sparse.masks(full)).weights
+    one = train(
+        spaces.build(full), weights, X, Y, TrainSettings(2, 5), stream(2, "t"), masks=sparse.masks(full)
+    ).weights
     two = train(spaces.build(full), weights, X, Y, TrainSettings(2, 5), stream(2, "t")).weights
     assert all(np.array_equal(one[name], two[name]) for name in weights)

@@ -14,7 +14,15 @@ from atoll.reading import Run, load
 from atoll.searching import retrain, search
 from atoll.testing import MethodContract, made_images, made_table
 
-SPARSE: dict[str, Any] = {"space": "sparse", "model": "mlp", "hidden": [20], "epsilon": 3, "xi": 0.2, "lr": 0.2, "graph": 7}
+SPARSE: dict[str, Any] = {
+    "space": "sparse",
+    "model": "mlp",
+    "hidden": [20],
+    "epsilon": 3,
+    "xi": 0.2,
+    "lr": 0.2,
+    "graph": 7,
+}
 FIXED: dict[str, Any] = {"space": "fixed", "model": "mlp", "hidden": [10]}
 QUICK: dict[str, Any] = {"rounds": 2, "epochs": 1, "batch": 8}
 

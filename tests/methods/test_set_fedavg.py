@@ -56,7 +56,7 @@ def infos(made: ScriptedFederation) -> list[ClientInfo]:
 
 
 def test_the_average_counts_zeros_and_weighs_by_rows() -> None:
-    """10 rows say 1 with two connections a matrix removed, 30 rows say 5: (10 x 1 + 30 x 5) / 40 = 4, or 3.75 with 0."""
+    """10 rows say 1, with two connections a matrix removed, 30 rows say 5: (10 x 1 + 30 x 5) / 40 = 4, else 3.75."""
     uploads = {"a": filled(1, zeros=2), "b": filled(5)}
     made = federation(lambda task: {"weights": uploads[task.client]}, {"a": 10, "b": 30})
     (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
@@ -144,7 +144,7 @@ def test_counting_what_is_right() -> None:
     assert count_correct(liar, [START], infos(liar), "validation") == {"net": (0, 0)}
 
 
-# -- with real clients -----------------------------------------------------------------------------------------------------
+# -- with real clients ---------------------------------------------------------------------------------------------
 
 
 def real_round(**arch: Any) -> tuple[Trainee, LocalFederation]:

@@ -55,7 +55,7 @@ class TensorsLike:
 class OnGraph(TensorsLike):
     """Tensors like these, where each one named in `connections` is the vector of weights along a graph of that many.
 
-    A graph's weights have no place for one outside of it: who sends a whole matrix, or another number, breaks this rule.
+    A graph's weights have no place for one outside of it: a whole matrix, or another number of them, breaks this rule.
     """
 
     connections: Mapping[str, int]

@@ -4,8 +4,8 @@ A small perceptron's step is so short that autograd's bookkeeping and the separa
 nearly half of it. Here the update is part of the product that would give the gradient, `W <- beta W + alpha dᵀh`,
 so gradients of weights are never stored, and all else goes into memory that is taken once.
 
-A sparse layer is a whole matrix too, with zeros where its graph has no connection; what an update puts there is wiped out
-by one product with the graph. Torch's sparse formats took two to five times as long at a tenth of the connections.
+A sparse layer is a whole matrix too, with zeros where its graph has no connection; what an update puts there is wiped
+out by one product with the graph. Torch's sparse formats took two to five times as long at a tenth of the connections.
 """
 
 from __future__ import annotations

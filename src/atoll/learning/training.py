@@ -83,7 +83,7 @@ def _steps(
     owned = {parameter: masks[name] for name, parameter in module.named_parameters() if name in masks}
     if forward is None and whole and isinstance(module, Perceptron):
         layers = [(layer.weight, layer.bias) for layer in module.layers]
-        return DenseSteps(layers, settings, [owned.get(weight) for weight, _ in layers])  # type: ignore[misc, call-overload, arg-type]
+        return DenseSteps(layers, settings, [owned.get(weight) for weight, _ in layers])  # type: ignore[call-overload, arg-type]
     return AutogradSteps(forward or module, parameters, settings, [owned.get(parameter) for parameter in parameters])
 
 

@@ -64,8 +64,8 @@ class MoeflConfig(MethodConfig):
         if self.rounds % self.fitness_rounds:
             fits = max(1, self.rounds // self.fitness_rounds) * self.fitness_rounds
             raise ConfigError(
-                f"moefl.rounds = {self.rounds}: a generation takes fitness_rounds = {self.fitness_rounds} rounds; give a "
-                f"multiple of it, such as {fits}",
+                f"moefl.rounds = {self.rounds}: a generation takes fitness_rounds = {self.fitness_rounds} rounds; "
+                f"give a multiple of it, such as {fits}",
             )
         return self
 

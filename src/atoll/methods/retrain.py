@@ -1,9 +1,9 @@
-"""Given networks trained from scratch by federated averaging, side by side in one run: the validation of chosen networks.
+"""Given networks trained from scratch by federated averaging, side by side in one run: how chosen ones are validated.
 
-The papers validate what a search found by training it anew, on data of another partition too, beside a standard network.
-`atoll retrain RUN --pick ...` fills in the networks from a run of any method; an experiment file may also write them down
-(the sparsity study of the multi-objective paper does). Sparse networks are trained by modified SET, all others by plain
-federated averaging; both are in `set_fedavg`.
+The papers validate what a search found by training it anew, on data of another partition too, beside a standard
+network. `atoll retrain RUN --pick ...` fills in the networks from a run of any method; an experiment file may also
+write them down (the sparsity study of the multi-objective paper does). Sparse networks are trained by modified SET, all
+others by plain federated averaging; both are in `set_fedavg`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class RetrainConfig(MethodConfig):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
-    test_every: int = Field(default=1, ge=0)  # rounds between looks at the test data, for the report; 0: only at the end
+    test_every: int = Field(
+        default=1, ge=0
+    )  # rounds between looks at the test data, for the report; 0: only at the end
 
     @field_validator("networks")
     @classmethod

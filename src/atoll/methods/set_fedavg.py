@@ -1,7 +1,8 @@
 """Federated averaging of several networks side by side, sparse ones by modified SET (Zhu & Jin, Algorithms 2 and 4).
 
-One call of `train_round` is one communication round for all networks in training: every client gets a task for each, and
-all tasks go out together, so that workers are busy whatever the networks' sizes. In the order of Algorithm 4's lines:
+One call of `train_round` is one communication round for all networks in training: every client gets a task for each,
+and all tasks go out together, so that workers are busy whatever the networks' sizes. In the order of Algorithm 4's
+lines:
 
      2      a graph by Eq. 5, weights inside it          spaces/sparse.py
      4      m = C * K clients take part                  the method's step
@@ -103,7 +104,7 @@ def train_round(
     running = [trainee for trainee in trainees if not trainee.diverged]
     if not running:
         return list(trainees)
-    # Network by network, not client by client: neighbours in the queue are then different clients, who can work at once.
+    # Network by network, not client by client: neighbours in the queue are then different clients and can work at once.
     pairs = [(trainee, info) for trainee in running for info in clients]
     tasks = [_train_task(trainee, info, settings, rounds_done) for trainee, info in pairs]
     sums = {trainee.name: _Sum() for trainee in running}
@@ -125,7 +126,7 @@ def count_correct(
     part: Part,
     audit: bool = False,
 ) -> dict[str, tuple[int, int]]:
-    """For each network the rows of this part that it gets right, of how many that were counted. Nobody holds rows: 0 of 0."""
+    """For each network how many rows of this part it gets right, and of how many; where nobody holds any, 0 of 0."""
     asked = [info for info in holders if info.sizes[part]]
     pairs = [(trainee, info) for trainee in trainees if not trainee.diverged for info in asked]
     tasks = [
@@ -194,7 +195,7 @@ def _diverged(total: _Sum) -> bool:
     return total.mean.weight == 0 and any("nonfinite" in error for error in total.errors)
 
 
-# -- the clients' side: Algorithm 4, lines 7-12 ----------------------------------------------------------------------------
+# -- the clients' side: Algorithm 4, lines 7-12 ------------------------------------------------------------------------
 
 
 def _train_job(payload: Payload, client: Client) -> Payload:

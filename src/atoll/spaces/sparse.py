@@ -3,10 +3,11 @@
     {"space": "sparse", "model": "mlp", "input": [784], "classes": 10, "hidden": [200, 200],
      "epsilon": 20, "graph": 1, "xi": 0.3, "lr": 0.1}
 
-`mlp` and `cnn` are the fixed networks of these names (`filters`, `kernel` and `hidden` as there). Between fully connected
-layers only the connections of a random graph exist: `epsilon` says how many (Eq. 5), `graph` which. Convolutions and biases
-are dense. `xi` (removed before an upload) and `lr` are how the network is trained; the search evolves them with the rest,
-so they stay with the network. Both may be left out: nothing is removed, and the run's learning rate holds.
+`mlp` and `cnn` are the fixed networks of these names (`filters`, `kernel` and `hidden` as there). Between fully
+connected layers only the connections of a random graph exist: `epsilon` says how many (Eq. 5), `graph` which.
+Convolutions and biases are dense. `xi` (removed before an upload) and `lr` are how the network is trained; the search
+evolves them with the rest, so they stay with the network. Both may be left out: nothing is removed, and the run's
+learning rate holds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OWN = frozenset({"epsilon", "graph", "xi", "lr"})
 
 
 def build(arch: Mapping[str, Any]) -> nn.Module:
-    """The network with whole matrices; what is outside the graph is zero in every weight that `initial` and training give."""
+    """The network with whole matrices; outside the graph `initial` and training give zeros."""
     _check(arch)
     return fixed.build(_dense(arch))
 
@@ -51,8 +52,8 @@ def matrices(arch: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
     """Initial weights inside the graph: He's rule for ReLU, uniform within sqrt(6 / fan-in), biases zero.
 
-    The fan-in is what the graph leaves of it on average. With that of a full layer, signals of a thin network start out so
-    small that the first rounds are spent on making them grow (measured in experiments/moefl).
+    The fan-in is what the graph leaves of it on average. With that of a full layer, signals of a thin network start out
+    so small that the first rounds are spent on making them grow (measured in experiments/moefl).
     """
     with torch.device("meta"):
         shapes = {name: tuple(p.shape) for name, p in build(arch).named_parameters()}
@@ -80,14 +81,17 @@ def cost(arch: Mapping[str, Any]) -> Cost:
 
 
 def connections(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> int:
-    """Omega of one upload: the weights that were sent. Convolutions and biases always are; of a sparse matrix what is left."""
+    """Omega of one upload: the weights sent. Convolutions and biases always are; of a sparse matrix, what is left."""
     graphs = masks(arch)
     return sum(int(np.count_nonzero(array)) if name in graphs else array.size for name, array in weights.items())
 
 
 def standard(arch: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's fully connected network of the same kind, for the same data."""
-    usual = {"mlp": {"hidden": [200, 200]}, "cnn": {"filters": [32, 64], "kernel": 3, "hidden": [128]}}
+    usual: dict[str, dict[str, Any]] = {
+        "mlp": {"hidden": [200, 200]},
+        "cnn": {"filters": [32, 64], "kernel": 3, "hidden": [128]},
+    }
     model = arch["model"]
     return {"space": "fixed", "model": model, "input": arch["input"], "classes": arch["classes"], **usual[model]}
 
@@ -101,10 +105,14 @@ def _check(arch: Mapping[str, Any]) -> None:
     if model not in MODELS:
         raise ArchitectureError(f"unknown model {model!r} of a sparse network; {nearest(str(model), MODELS)}")
     epsilon, graph = arch.get("epsilon"), arch.get("graph")
-    if not _whole(epsilon) or epsilon < 1:
-        raise ArchitectureError(f"epsilon = {epsilon!r} of a sparse network: give a whole number of at least 1, such as 20")
-    if not _whole(graph) or graph < 0:
-        raise ArchitectureError(f"graph = {graph!r} of a sparse network: give the whole number that its graph is drawn from")
+    if not _whole(epsilon, 1):
+        raise ArchitectureError(
+            f"epsilon = {epsilon!r} of a sparse network: give a whole number of at least 1, such as 20"
+        )
+    if not _whole(graph, 0):
+        raise ArchitectureError(
+            f"graph = {graph!r} of a sparse network: give the whole number that its graph is drawn from"
+        )
     xi, lr = arch.get("xi", 0.0), arch.get("lr", 0.1)
     if not _number(xi) or not 0 <= xi < 1:
         raise ArchitectureError(f"xi = {xi!r} of a sparse network: the removed share is from 0 to below 1, such as 0.3")
@@ -112,8 +120,8 @@ def _check(arch: Mapping[str, Any]) -> None:
         raise ArchitectureError(f"lr = {lr!r} of a sparse network: give a learning rate above 0, such as 0.1")
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _number(value: object) -> bool:

@@ -1,12 +1,11 @@
-"""The chromosome of a sparse network (Zhu & Jin, Fig. 3 and 4, Table II): whole numbers as bits, real numbers as they are.
+"""The chromosome of a sparse network (Zhu & Jin, Fig. 3 and 4, Table II): whole numbers as bits, reals as they are.
 
-| network | bits, in this order (a gene of b bits holds 1 to 2^b: +1 when decoded)            | reals                    |
-|---------|-----------------------------------------------------------------------------------|--------------------------|
-| `mlp`   | hidden layers 2, neurons 4 x 8, epsilon 7: 41                                      | lr 0.01-0.3, xi 0.01-0.55 |
-| `cnn`   | convolutions 2, channels 3 x 6, kernel 1, hidden layers 2, neurons 3 x 8, epsilon 7: 54 | the same             |
+    mlp   hidden layers 2 bits, neurons 4 x 8, epsilon 7: 41 bits
+    cnn   convolutions 2 bits, channels 3 x 6, kernel 1, hidden layers 2, neurons 3 x 8, epsilon 7: 54 bits
+    both  two reals: lr 0.01 to 0.3, xi 0.01 to 0.55
 
-A layer count that decodes above its maximum (4 of 3) is clamped. Genes of layers that are not used stay: they may be used
-by a descendant. The kernel's bit is 3 or 5.
+A gene of b bits holds 1 to 2^b: one is added when it is decoded. A layer count that decodes above its maximum (4 of 3)
+is clamped. Genes of layers that are not used stay: a descendant may use them. The kernel's bit is 3 or 5.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def decode(model: str, chromosome: Chromosome) -> dict[str, Any]:
 
 
 def encode(model: str, settings: Mapping[str, Any]) -> Chromosome:
-    """The chromosome of these settings; genes of layers that they do not have are zero. Out of Table II's range: an error."""
+    """The chromosome of these settings; genes of layers that they do not have are zero. Table II's ranges hold."""
     layout = _layout(model)
     bits: list[bool] = []
     for name, (layers, width, most) in layout.layers.items():

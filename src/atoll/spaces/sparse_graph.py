@@ -1,7 +1,7 @@
 """Erdos-Renyi graphs between fully connected layers (Zhu & Jin, Eq. 5), and weights written along them.
 
-A graph is drawn from a stream that the architecture itself names, so the server and every client know the same graph and
-neither has to send it. Along a graph a weight matrix is a plain vector: the weights of its connections, row by row.
+A graph is drawn from a stream that the architecture itself names, so the server and every client know the same graph
+and neither has to send it. Along a graph a weight matrix is a plain vector: the weights of its connections, row by row.
 """
 
 from __future__ import annotations
