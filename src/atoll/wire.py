@@ -5,8 +5,8 @@
 
 The tree is the payload with each array replaced by `{"$array": i}` and each `Tensors` by `{"$tensors": {name: j}}`.
 A tensor that the receiver holds is named by its digest and not sent. One that is sent leaves out its zeros where that
-is shorter, so a sparse network's bytes fall with its connections: `sent` is then the coding (`wire_sparse`), and a fifth
-entry says how many values are not zero. Floats may be NaN or infinite (Python's JSON dialect): whether that is
+is shorter, so a sparse network's bytes fall with its connections: `sent` is then the coding (`wire_sparse`), and one
+more entry says how many values are not zero. Floats may be NaN or infinite (Python's JSON dialect): whether that is
 acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a file name that is not UTF-8
 survives too.
 """
