@@ -286,13 +286,15 @@ class Moefl:
             "in_training": len(measured),
             "error": float(table[:, 0].min()),
             "hypervolume": pareto.hypervolume(table, [1.0, self.standard]),
+            "objectives": ["error", "connections"],
             "front": [[survivors[i].trainee.name, *table[i].tolist()] for i in front],
             "measured": [[one.trainee.name, *(one.objectives or ())] for one in measured],
             "diverged": [one.trainee.name for one in measured if one.trainee.diverged],
         }
         for pick, i in picks.items():
-            name = survivors[i].trainee.name
-            metrics[pick] = {"name": name, "error": float(table[i, 0]), "connections": float(table[i, 1])}
+            name, macs = survivors[i].trainee.name, spaces.cost(survivors[i].trainee.architecture).macs
+            error, connections = table[i].tolist()
+            metrics[pick] = {"key": name, "error": error, "connections": connections, "macs": macs}
             if name in tested:
                 metrics[pick]["test_error"] = tested[name]
         return metrics
