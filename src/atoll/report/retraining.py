@@ -44,7 +44,7 @@ def curves(run: Run, quantity: str) -> dict[str, Curve]:
 
 
 def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
-    """A column for each run, a panel for each quantity that some run has; validation accuracy only without test data."""
+    """A column for each run, a panel for each quantity that some run has; test accuracy goes before validation."""
     shown = {name: run for name, run in runs.items() if networks_of(run)}
     if not shown:
         raise ConfigError("none of these runs trains networks side by side; `atoll retrain` makes such a run")
