@@ -6,7 +6,7 @@ Tables I and III to VI.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ PANELS = {
     "client_accuracy": "clients' own networks on\ntheir own training rows (%)",
     "connections": "weights of one upload,\nmean of the clients",
 }
+WIDE = 10  # connections that differ by more than this factor are drawn on a logarithmic axis
 STYLES = ("-", "--", ":")  # when there are more networks than colours
 
 
@@ -65,6 +66,8 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
         panels[0][column].legend(frameon=False, fontsize=8, loc="lower right")
     for row, quantity in enumerate(quantities):
         panels[row][0].set_ylabel(PANELS[quantity])
+        if quantity == "connections" and _wide(shown.values()):
+            panels[row][0].set_yscale("log")  # the whole row shares it
     return save(figure, path)
 
 
@@ -141,9 +144,15 @@ def _panel(
         values = [factor * value for value in curve.values()]
         axes.plot(list(curve), values, style, color=colour, marker=marker, linewidth=1.6, label=plain(name))
     if quantity == "connections":
-        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:,.0f}")
     whole_rounds(axes)
     tidy(axes)
+
+
+def _wide(runs: Iterable[Run]) -> bool:
+    """Whether networks differ so much in connections that the smaller ones would lie on the axis."""
+    values = [value for run in runs for curve in curves(run, "connections").values() for value in curve.values()]
+    return min(values) > 0 and max(values) > WIDE * min(values)
 
 
 def _last(run: Run, name: str) -> dict[str, Any]:
