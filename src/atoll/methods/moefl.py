@@ -87,10 +87,9 @@ class MoeflState:
 
 @dataclass(frozen=True)
 class Individual:
-    """A chromosome, its own graph, the network as far as it is trained, and its objectives once they are measured."""
+    """A chromosome, its network as far as it is trained, and its objectives once they are measured."""
 
     chromosome: Chromosome
-    graph: int
     trainee: Trainee
     objectives: Pair | None = None
 
@@ -99,7 +98,6 @@ class Individual:
             "name": self.trainee.name,
             "bits": "".join("1" if bit else "0" for bit in self.chromosome.bits),
             "reals": list(self.chromosome.reals),
-            "graph": self.graph,
             "architecture": self.trainee.architecture,
             "weights": self.trainee.weights,
             "connections": self.trainee.connections,
@@ -114,7 +112,6 @@ class Individual:
         measured = plain["objectives"]
         return cls(
             Chromosome(bits, tuple(plain["reals"])),
-            plain["graph"],
             Trainee(**{name: plain[name] for name in names}),
             (measured[0], measured[1]) if measured else None,
         )
@@ -237,9 +234,8 @@ class Moefl:
         """Individuals with a graph and weights of their own, named by a label and their number."""
         born = []
         for number, chromosome in enumerate(chromosomes):
-            graph = int(rng.integers(2**31))
-            arch = _architecture(self.config.network, self.schema, chromosome, graph)
-            born.append(Individual(chromosome, graph, beginner(f"{label}{number:02d}", arch, rng)))
+            arch = _architecture(self.config.network, self.schema, chromosome, graph=int(rng.integers(2**31)))
+            born.append(Individual(chromosome, beginner(f"{label}{number:02d}", arch, rng)))
         return born
 
     # -- Algorithm 4, lines 18-20: the objectives ----------------------------------------------------------------------
