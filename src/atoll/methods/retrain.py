@@ -24,11 +24,14 @@ from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct,
 from atoll.rng import Generator, stream
 from atoll.search.sampling import choose
 
+STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
+
 
 class RetrainConfig(MethodConfig):
     """The networks, and how they are trained."""
 
-    networks: dict[str, dict[str, Any]] = Field(min_length=1)  # name -> architecture; input and classes are the data's
+    # Name -> architecture; input and classes are the data's. `atoll retrain` fills them in from a run.
+    networks: dict[str, dict[str, Any]] = Field(default={"standard": STANDARD}, min_length=1)
     fraction: float = Field(default=1.0, gt=0, le=1)  # C
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
