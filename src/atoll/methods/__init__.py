@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
+    "nevofed": "atoll.methods.nevofed:NEvoFed",
     "fedavg": "atoll.methods.fedavg:FedAvg",
     "central": "atoll.methods.central:Central",
 }

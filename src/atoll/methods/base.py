@@ -42,6 +42,7 @@ class Candidate:
     picks: list[str]
     weights: Tensors
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
+    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures on each client's own test rows
 
 
 StateT = TypeVar("StateT")

@@ -25,6 +25,7 @@ Architecture = Mapping[str, Any]
 SPACES = {
     "choice": "atoll.spaces.choice",
     "fixed": "atoll.spaces.fixed",
+    "genome": "atoll.spaces.genome",
 }
 
 __all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]

@@ -164,7 +164,7 @@ def _sorted(
     tail = source[links]
     # A node that is not computed (recurrent, nothing enters it) reads as 0 from a spare last row.
     spare = inputs + len(order)
-    reads = np.where(tail < 0, -1 - tail, row[tail])
+    reads = np.where(tail < 0, -1 - tail, row[np.maximum(tail, 0)])
     answers = row[population.node_ends[:-1, None] + np.arange(number)]
     return Plan(
         inputs=inputs,
