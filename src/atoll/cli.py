@@ -110,6 +110,31 @@ def resume(
 
 
 @app.command()
+def sweep(
+    target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
+    seeds: Annotated[str, typer.Option(help="How many (20), a range (1-20) or a list (1,2,5).")] = "20",
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE.")] = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Run an experiment with many seeds; called again, it goes on where it stopped. See `atoll compare`."""
+    from atoll.assemble import assemble
+    from atoll.config import resolve
+    from atoll.sweeping import seeds_from
+    from atoll.sweeping import sweep as run_all
+
+    experiment = resolve(assemble(str(target), {"engine.workers": workers}, settings or []))
+    folder = out if out is not None else Path("runs") / target.stem
+    numbers = seeds_from(seeds, experiment.seed)
+    with _watched(quiet, folder, again=f"atoll sweep {target}") as watching:
+        for found in run_all(experiment, numbers, folder, data_dir=data_dir, watch=lambda _: watching):
+            out_console.print(f"finished: {found.path}", markup=False, highlight=False, soft_wrap=True)
+    out_console.print(f"compare them with: atoll compare {folder} ...", markup=False, highlight=False)
+
+
+@app.command()
 def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
     """What a run found and what it cost."""
     from atoll.reading import load
@@ -212,7 +237,7 @@ def main() -> None:
 
 
 @contextmanager
-def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
+def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
     """Progress, and Ctrl-C: the first one stops after the round and a checkpoint, the second at once."""
     from atoll.report.terminal import progress
 
@@ -230,7 +255,7 @@ def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
         yield {"watcher": watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
-        _say(f"{pause}; go on with: atoll resume {shlex.quote(str(folder))}")
+        _say(f"{pause}; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()
