@@ -143,6 +143,39 @@ def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) ->
 
 
 @app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
+    out: Annotated[Path | None, typer.Option(help="Also a picture with box plots (png or svg).")] = None,
+) -> None:
+    """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
+    from atoll.report.boxes import draw_boxes
+    from atoll.report.comparison import gather, markdown
+
+    groups = gather(directories)
+    out_console.print(markdown(groups), markup=False, highlight=False, soft_wrap=True, end="")
+    if out is not None:
+        draw_boxes(groups, out)
+        out_console.print(f"drawn in {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def explain(
+    directory: Annotated[Path, typer.Argument(help="A run directory of a method that evolves networks.")],
+    pick: Annotated[str, typer.Option(help="Which network: high (the global one), personal-CLIENT, ...")] = "high",
+    out: Annotated[Path | None, typer.Option(help="The folder of the files; default RUN/explained-PICK.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also network.onnx; needs the extra `export`.")] = False,
+) -> None:
+    """Draw an evolved network, write it as formulas, list its features, and export it as a plain NumPy file."""
+    from atoll.reading import load
+    from atoll.report.explain import explain as write_files
+
+    folder = out if out is not None else directory / f"explained-{pick}"
+    for path in write_files(load(directory), pick, folder, onnx):
+        out_console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+    out_console.print((folder / "formula.txt").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True, end="")
+
+
+@app.command()
 def methods() -> None:
     """The methods there are."""
     from atoll.methods import find_method, method_names

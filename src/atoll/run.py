@@ -137,6 +137,8 @@ class Loop:
             "picks": candidate.picks,
             "weights": self.directory.save_model(self._model(candidate)),
         }
+        if candidate.about:
+            kept["about"] = dict(candidate.about)
         if candidate.clients:
             kept["clients"] = {name: dict(figures) for name, figures in candidate.clients.items()}
         return kept

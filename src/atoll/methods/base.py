@@ -43,6 +43,7 @@ class Candidate:
     weights: Tensors
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
     clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures on each client's own test rows
+    about: Mapping[str, Any] = field(default_factory=dict)  # what else a reader of the result should know of it
 
 
 StateT = TypeVar("StateT")

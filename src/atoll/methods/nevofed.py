@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +39,7 @@ from atoll.rng import Generator
 from atoll.search.neat import scoring
 from atoll.search.neat.checking import Limits
 from atoll.search.neat.coding import decode, encode, to_json
-from atoll.search.neat.expression import expressed, structure
+from atoll.search.neat.expression import expressed, structure, used_inputs
 from atoll.search.neat.island import Island, Score, next_generation, settle, welcome
 from atoll.search.neat.population import Population, joined
 from atoll.search.neat.scoring import Confusions, Reading
@@ -50,6 +50,7 @@ from atoll.spaces.genome import weights_of
 UPDATE = "atoll.methods.nevofed:update"
 WELCOME = "atoll.methods.nevofed:welcome"
 JUDGE = "atoll.methods.nevofed:judge"
+IMPORTANCE = "atoll.methods.nevofed:importance"
 
 Judged = dict[str, Confusions]  # client -> genomes x true class x answered class
 
@@ -105,7 +106,8 @@ class NEvoFed:
         winner, psi = self._global(codes, federation)
         test = self._judge(codes, federation.auditors(), "test", federation, audit=True)
         validation = self._judge(codes, federation.clients(), "validation", federation, audit=True)
-        found = [self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)]
+        best = self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)
+        found = [replace(best, about={"importance": self._importance(codes[winner], federation)})]
         for place, name in enumerate(names):
             own = [{name: judged[name]} if name in judged else judged for judged in (validation, test)]
             label = f"personal-{name}"
@@ -202,6 +204,34 @@ class NEvoFed:
             if info.sizes[part] > 0
         ]
         return {reply.task.client: reply.payload["confusions"] for reply in federation.map(tasks) if reply.ok}
+
+    def _importance(self, code: Array, federation: Federation) -> dict[str, float]:
+        """Permutation importance of each feature used: how much the mean fitness on the clients' test rows falls when
+        the feature's values are shuffled among a client's rows. For the report, and not charged to the search."""
+        used = used_inputs(expressed(self._genome(code)))
+        repeats, classes = self.config.importance_repeats, self.reading.classes
+        tasks = [
+            Task(
+                f"importance:{info.name}",
+                info.name,
+                IMPORTANCE,
+                self._payload() | {"genome": code, "features": used, "repeats": repeats},
+                returns={
+                    "confusions": guard.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
+                    "confusion": guard.Counts((classes, classes), info.sizes["test"]),
+                },
+                audit=True,
+            )
+            for info in federation.auditors()
+            if used and repeats
+        ]
+        falls = [
+            self.fitness(reply.payload["confusion"][None]) - self.fitness(reply.payload["confusions"])
+            for reply in federation.map(tasks)
+            if reply.ok
+        ]
+        values = np.mean(falls, axis=0).tolist() if falls else []
+        return {str(place): value for place, value in zip(used, values, strict=False)}
 
     # -- figures and what is kept --------------------------------------------------------------------------------------
 
@@ -339,4 +369,20 @@ def _judge_job(payload: Payload, client: Client) -> Payload:
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
 
 
-JOBS = {"update": _update_job, "welcome": _welcome_job, "judge": _judge_job}
+def _importance_job(payload: Payload, client: Client) -> Payload:
+    """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
+    settings, reading = _told(payload)
+    genome = decode(payload["genome"], Limits.of(settings))
+    x, y = _rows(client, "test")
+    shuffled = []
+    for feature in payload["features"]:
+        total = np.zeros((reading.classes, reading.classes), np.int64)
+        for _ in range(payload["repeats"]):
+            order, other = client.rng.permutation(len(x)), x.copy()
+            other[:, feature :: settings.inputs] = x[order, feature :: settings.inputs]  # in every step of time
+            total += scoring.confusions(genome, other, y, reading)[0]
+        shuffled.append(total)
+    return {"confusions": np.array(shuffled), "confusion": scoring.confusions(genome, x, y, reading)[0]}
+
+
+JOBS = {"update": _update_job, "welcome": _welcome_job, "judge": _judge_job, "importance": _importance_job}

@@ -33,6 +33,7 @@ class NEvoFedConfig(MethodConfig):
     edges: list[float] | None = None  # of the bins; unset: halfway between the class numbers 0, 1, 2, ...
     one_class: Literal["refuse", "use"] = "refuse"  # what a client does whose training rows are all of one class
     test_every: int = Field(default=0, ge=0)  # rounds between looks at the test data, for the report; 0: at the end
+    importance_repeats: int = Field(default=5, ge=0)  # shuffles of each feature for its importance, at the end
 
     population: int = Field(default=200, ge=2)
     start: Start = "fs_neat_nohidden"

@@ -93,6 +93,11 @@ def _ordered(nodes: list[Node]) -> list[Node]:
     return list(done.values())
 
 
+def used_inputs(network: Population) -> list[int]:
+    """Numbers of the inputs that an expressed network reads, ascending."""
+    return sorted({name for name in network.source.tolist() if is_input(name)})
+
+
 def structure(network: Population) -> dict[str, Any]:
     """An expressed genome's structure as plain data: node names with their functions, and links' two ends."""
     nodes = zip(network.node.tolist(), network.activation.tolist(), network.aggregation.tolist(), strict=True)
