@@ -116,7 +116,8 @@ def only(source: Source, names: Sequence[str]) -> Source:
     kept = np.flatnonzero(np.isin(source.groups, places))
     chosen = tuple(source.group_names[place] for place in places)
     groups = new_place[source.groups[kept]]
-    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, group_names=chosen)
+    parts = None if source.parts is None else source.parts[kept]
+    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, group_names=chosen, parts=parts)
 
 
 def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
@@ -130,7 +131,8 @@ def _cap_training(source: Source, rows: int, rng: Generator) -> Source:
         raise DataError(f"data.rows = {rows}: there are only {len(source.y)} training rows; lower it or leave it out")
     kept = balanced(source.y, rows, rng)
     groups = None if source.groups is None else source.groups[kept]
-    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups)
+    parts = None if source.parts is None else source.parts[kept]
+    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, parts=parts)
 
 
 def _cap_test(source: Source, rows: int, rng: Generator) -> Source:
