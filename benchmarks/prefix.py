@@ -78,7 +78,8 @@ def medians(first: Callable[[], object], second: Callable[[], object]) -> tuple[
     return statistics.median(times[0]), statistics.median(times[1])
 
 
-def compare(name: str, arch: dict[str, Any], kind: str, keys: list[choice.Key], rng: np.random.Generator) -> None:
+def compare(name: str, arch: dict[str, Any], kind: str, keys: list[choice.Key], rng: np.random.Generator) -> float:
+    """Print how both ways compare on these keys; the ratio in time."""
     weights = spaces.initial(arch, rng)
     x = rng.standard_normal((ROWS, *arch["input"]), dtype=np.float32)
     y = rng.integers(arch["classes"], size=ROWS)
@@ -102,6 +103,7 @@ def compare(name: str, arch: dict[str, Any], kind: str, keys: list[choice.Key], 
         f"{name:>6} {kind:>8}: key by key {one * 1000:7.1f} ms, shared {shared * 1000:7.1f} ms, "
         f"ratio {one / shared:.2f} in time, {macs / executed:.2f} in MACs, {len(set(keys))} different keys"
     )
+    return one / shared
 
 
 def main() -> None:

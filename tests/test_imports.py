@@ -94,7 +94,7 @@ KEEPS = [
     ("atoll.federation.local", "from atoll.federation.base import Federation\nimport importlib"),
     ("atoll.federation.local", "import importlib\n\ndef jobs(name):\n    return importlib.import_module(name)"),
     ("atoll.report.figures", "import matplotlib.pyplot as plt"),
-    ("atoll.report.progress", "from rich.progress import Progress"),
+    ("atoll.report.terminal", "from rich.progress import Progress"),
     ("atoll.cli", "import typer\nprint('done')"),
     ("atoll.store", "import numpy as np\nnp.load('x.npy', mmap_mode='r', allow_pickle=False)"),
     ("atoll.store", "from safetensors.numpy import load\nload(b'')"),

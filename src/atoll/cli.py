@@ -176,6 +176,20 @@ def explain(
 
 
 @app.command()
+def figures(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, drawn together.")],
+    beside: Annotated[list[Path] | None, typer.Option(help="A run to compare with; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the pictures; default figures/ in the first run.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="png or svg.")] = "png",
+) -> None:
+    """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
+    from atoll.report.figures import draw_figures
+
+    for path in draw_figures(directories, beside or [], out, kind):
+        out_console.print(f"drawn in {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def methods() -> None:
     """The methods there are."""
     from atoll.methods import find_method, method_names
@@ -280,7 +294,9 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         if stopping:
             raise KeyboardInterrupt
         stopping.append(number)
-        error_console.print("stopping after this round (once more: at once)", markup=False)
+        # Straight to the error stream: the signal may have come in the middle of printing, or of importing rich.
+        start = b"\n" if os.isatty(2) else b""  # not into the progress bar
+        os.write(2, start + b"stopping after this round (once more: at once)\n")
 
     watcher = progress(out_console, quiet)
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

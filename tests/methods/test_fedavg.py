@@ -1,13 +1,149 @@
-"""FedAvg keeps the contract of all methods."""
+"""FedAvg: the contract of all methods, and its averages by hand."""
 
 from __future__ import annotations
 
-from atoll.testing import MethodContract
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll.data import Federated
+from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
+from atoll.federation.local import LocalFederation
+from atoll.messages import Payload, Schema, Task, Tensors
+from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
+from atoll.rng import stream
+from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+
+SCHEMA = Schema("table", (2,), ("a", "b"), ("first", "second"))
 
 
 class TestFedAvg(MethodContract):
     method = "fedavg"
 
 
+class TestFedAvgOnImages(MethodContract):
+    """With batch norm: what is taken away has been calibrated by the clients."""
+
+    method = "fedavg"
+    settings = {"rounds": 4, "model": "convnet", "widths": [2, 2, 4, 4, 4, 4], "batch": 7, "fraction": 0.5}  # noqa: RUF012
+
+    def data(self) -> Federated:
+        return made_images()
+
+
 class TestCentral(MethodContract):
     method = "central"
+
+
+def _method(**settings: Any) -> FedAvg:
+    return FedAvg(FedAvgConfig(rounds=3, model="mlp", hidden=[1], **settings).fitted(SCHEMA, 2), SCHEMA)
+
+
+def _step(method: FedAvg, answers: dict[str, float | None], rows: dict[str, int]) -> FedAvgState:
+    """One round in which each client returns a model filled with its number, or fails."""
+
+    def answer(task: Task) -> Payload:
+        if not task.job.endswith(":train"):
+            return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+        value = answers[task.client]
+        if value is None:
+            raise ValueError("broken")
+        weights = task.payload["weights"]
+        return {"weights": Tensors({name: np.full_like(array, value) for name, array in weights.items()})}
+
+    federation = ScriptedFederation(list(answers), answer, SCHEMA)
+    for info in federation.clients():
+        info.sizes["train"] = rows[info.name]  # type: ignore[index]
+        info.sizes["validation"] = 10  # type: ignore[index]
+    federation.begin(1)
+    state, _ = method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
+    return state
+
+
+@pytest.mark.parametrize(("average", "mean"), [("weighted", 3.5), ("equal", 3.0)])
+def test_the_mean_by_hand(average: str, mean: float) -> None:
+    """Models of 2s (10 rows) and of 4s (30 rows): (10 * 2 + 30 * 4) / 40 = 3.5, and (2 + 4) / 2 = 3."""
+    state = _step(_method(average=average), {"one": 2.0, "two": 4.0}, {"one": 10, "two": 30})
+    assert state.round == 1
+    assert all(np.all(array == np.float32(mean)) for array in state.weights.values())
+
+
+def test_a_client_that_fails_is_left_out_of_the_mean() -> None:
+    state = _step(_method(), {"one": 2.0, "two": None}, {"one": 10, "two": 30})
+    assert all(np.all(array == 2.0) for array in state.weights.values())
+
+
+def test_a_round_without_any_model_changes_nothing() -> None:
+    with pytest.raises(TooFewReplies, match=r"none of 2 clients returned a usable model \(2 x ValueError: broken"):
+        _step(_method(), {"one": None, "two": None}, {"one": 10, "two": 30})
+
+
+def test_the_learning_rate_decays_by_the_round_and_macs_follow_the_rule() -> None:
+    """By hand: 2-1-2 has 2 + 2 = 4 MACs; 10 rows, 2 epochs, a training pass counting three: 240."""
+    seen: list[Task] = []
+
+    def answer(task: Task) -> Payload:
+        seen.append(task)
+        if task.job.endswith(":train"):
+            return {"weights": task.payload["weights"]}
+        return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+
+    method = _method(lr=0.5, decay=0.5, epochs=2)
+    federation = ScriptedFederation(["one"], answer, SCHEMA)
+    state = method.init(federation, stream(1, "init"))
+    for number in (1, 2, 3):
+        federation.begin(number)
+        state, metrics = method.step(state, federation, stream(1, number))
+    trained = [task for task in seen if task.job.endswith(":train")]
+    assert [task.payload["lr"] for task in trained] == [0.5, 0.25, 0.125]
+    assert {task.macs for task in trained} == {240}
+    assert metrics["error"] == 0.0 and method.done(state)
+
+
+def test_a_fraction_of_the_clients_takes_part() -> None:
+    names = [f"client-{number}" for number in range(10)]
+    asked: list[str] = []
+
+    def answer(task: Task) -> Payload:
+        asked.append(task.client)
+        if task.job.endswith(":train"):
+            return {"weights": task.payload["weights"]}
+        return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+
+    federation = ScriptedFederation(names, answer, SCHEMA)
+    method = _method(fraction=0.3)
+    federation.begin(1)
+    method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
+    assert len(set(asked)) == 3 and len(asked) == 6  # each trains, then measures
+
+
+def test_nan_weights_are_rejected_before_the_mean() -> None:
+    state = _step(_method(), {"one": 2.0, "two": float("nan")}, {"one": 10, "two": 30})
+    assert all(np.all(array == 2.0) for array in state.weights.values())
+
+
+def test_a_last_batch_of_one_row_never_breaks_batch_norm() -> None:
+    """13 training rows in batches of 4: the last row joins the batch before it; 1x1 images after the pools."""
+    data = made_images(clients=2, rows=21, split=(0.62, 0.19, 0.19))
+    assert data.sizes(data.names[0])["train"] % 4 == 1
+    settings = FedAvgConfig(rounds=1, model="convnet", widths=[2] * 6, batch=4)
+    method = FedAvg(settings.fitted(data.schema, 2), data.schema)
+    with LocalFederation(data, 1, 0) as federation:
+        federation.begin(1)
+        state, metrics = method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
+    assert metrics["clients"] == 2 and state.round == 1
+
+
+def test_auto_fits_the_data() -> None:
+    table = FedAvgConfig(rounds=1).fitted(made_table().schema, 4)
+    assert (table.model, table.hidden, table.widths) == ("mlp", [64, 32], None)
+    images = FedAvgConfig(rounds=1).fitted(made_images(side=16).schema, 4)
+    assert (images.model, images.hidden) == ("convnet", None) and len(images.widths or []) == 6
+
+
+def test_what_was_set_and_does_not_fit_is_an_error() -> None:
+    with pytest.raises(ArchitectureError, match="resnet18 works on images and the input is a table"):
+        FedAvgConfig(rounds=1, model="resnet18").fitted(SCHEMA, 2)
+    with pytest.raises(ConfigError, match=r"widths = \[4\]: model 'mlp' has no such setting"):
+        FedAvgConfig(rounds=1, model="mlp", widths=[4]).fitted(SCHEMA, 2)

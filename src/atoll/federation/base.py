@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from atoll import wire
 from atoll.federation import guard
+from atoll.federation.holdings import Holdings
 from atoll.ledger import Fate, Ledger
 from atoll.messages import ClientInfo, Payload, Reply, Task
-
-NO_DIGESTS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -71,37 +70,6 @@ class Transport(Protocol):
         """Let go of processes, connections and files."""
 
 
-@dataclass
-class _Holdings:
-    """What each client still holds: the tensors of its last two tasks."""
-
-    last: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    newest: frozenset[str] = NO_DIGESTS
-
-    def of(self, client: str) -> frozenset[str]:
-        older, newer = self.last.get(client, (NO_DIGESTS, NO_DIGESTS))
-        return older | newer
-
-    def take(self, client: str, digests: frozenset[str]) -> None:
-        # Clients of a round mostly get the same tensors: with 10,000 of them a set each would be megabytes.
-        self.newest = self.newest if digests == self.newest else digests
-        self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], self.newest)
-
-    def to_plain(self) -> Payload:
-        """Each set once, and the numbers of the two that each client holds."""
-        numbers: dict[frozenset[str], int] = {}
-        clients = {
-            name: [numbers.setdefault(older, len(numbers)), numbers.setdefault(newer, len(numbers))]
-            for name, (older, newer) in self.last.items()
-        }
-        return {"sets": [sorted(digests) for digests in numbers], "clients": clients}
-
-    @classmethod
-    def from_plain(cls, plain: Payload) -> _Holdings:
-        sets = [frozenset(digests) for digests in plain["sets"]]
-        return cls({name: (sets[older], sets[newer]) for name, (older, newer) in plain["clients"].items()})
-
-
 class Federation:
     """The handle a method holds. See the module's contract."""
 
@@ -121,7 +89,7 @@ class Federation:
         self._benchmark = list(benchmark)
         self._known = {info.name for info in (*clients, *benchmark)}
         self._memory: dict[str, Payload] = {}
-        self._holdings = _Holdings()
+        self._holdings = Holdings()
         self._numbers: dict[str, int] = {}
         self._orders = 0
         self._last_send: set[int] = set()
@@ -213,7 +181,7 @@ class Federation:
         """Go on from a snapshot: tasks in flight are started again and give the same outcomes."""
         self._orders = snapshot["orders"]
         self._memory = dict(snapshot["memory"])
-        self._holdings = _Holdings.from_plain(snapshot["holds"])
+        self._holdings = Holdings.from_plain(snapshot["holds"])
         for row in snapshot["in_flight"]:
             envelope = _envelope_from_plain(row)
             self._waiting[envelope.order] = envelope

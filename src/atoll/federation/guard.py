@@ -145,7 +145,9 @@ class GenomeBytes:
         return f"genome: {reason}" if reason else None
 
 
-DESCRIPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)}
+DESCRIPTIONS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
+}
 
 
 def to_plain(returns: Any) -> Any:

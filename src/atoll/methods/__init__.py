@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
     "nevofed": "atoll.methods.nevofed:NEvoFed",
+    "offline": "atoll.methods.offline:Offline",
     "fedavg": "atoll.methods.fedavg:FedAvg",
     "central": "atoll.methods.central:Central",
 }

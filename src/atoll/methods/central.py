@@ -1,7 +1,7 @@
 """The comparator that breaks the rule: the same network trained on all clients' data in one place.
 
-It is federated averaging with a single client that holds everyone's rows, so a round is `epochs` passes over all of them and
-every figure is comparable, line by line, with the federated run's.
+It is federated averaging with a single client that holds everyone's rows, so a round is `epochs` passes over all of
+them and every figure is comparable, line by line, with the federated run's.
 """
 
 from __future__ import annotations

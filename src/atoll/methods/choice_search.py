@@ -1,7 +1,7 @@
 """What the searches over choice keys have in common: settings, breeding, tasks, objectives, and the clients' jobs.
 
-`realtime` and `offline` derive from `ChoiceSearch` and keep for themselves what their papers tell differently: who trains
-which individual, from which weights, and who is measured.
+`realtime` and `offline` derive from `ChoiceSearch` and keep for themselves what sets them apart: who trains which
+individual, from which weights, and which individuals are measured.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ChoiceConfig(MethodConfig):
     mutation: float = Field(default=0.1, ge=0, le=1)  # per bit
     duplicates: Duplicates = "mutate"  # an offspring equal to a parent or sibling is mutated again; or keep
     search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
-    objectives: list[str] = ["error", "macs"]  # error first, then one or two of macs, params, upload_bytes, latency
+    objectives: list[str] = Field(default=["error", "macs"])  # error first, then one or two of COSTS
     device_speed: float = Field(default=5e9, gt=0)  # latency: MACs a second of a client that does not say
     device_bandwidth: float = Field(default=1.25e6, gt=0)  # latency: bytes a second of a client that does not say
     test_every: int = Field(
@@ -178,7 +178,7 @@ class ChoiceSearch:
 
     def values(self, error: float, cost: Cost, clients: Sequence[ClientInfo]) -> list[float]:
         """A row of objectives, in the order of the settings."""
-        others = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        others: dict[str, float] = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         if "latency" in self.config.objectives:
             others["latency"] = self._latency(cost, clients)
         return [error, *(float(others[name]) for name in self.config.objectives[1:])]
@@ -202,12 +202,16 @@ class ChoiceSearch:
         values = np.array(objectives)
         whole = choice.cost(self.architecture)
         reference = self.values(1.0, whole, federation.clients())
-        front = [[key_name(keys[i]), *objectives[i]] for i in pareto.by_error(values).tolist()]
+        front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
         metrics: Metrics = {"error": front[0][1], "hypervolume": pareto.hypervolume(values, reference), "front": front}
         for pick, i in picked(values).items():
-            error, macs = objectives[i][0], self.cost(keys[i]).macs
-            metrics[pick] = {"key": key_name(keys[i]), "error": error, "macs": macs}
+            metrics[pick] = self.figures(keys[i], objectives[i][0])
         return metrics
+
+    def figures(self, key: Key, error: float, test_error: float | None = None) -> Metrics:
+        """One network in an event."""
+        test = {} if test_error is None else {"test_error": test_error}
+        return {"key": key_name(key), "error": error, "macs": self.cost(key).macs, **test}
 
     def test_is_due(self, rounds_done: int) -> bool:
         every = self.config.test_every
@@ -224,13 +228,14 @@ class ChoiceSearch:
     ) -> Candidate:
         """A network to take away, with all its figures: the search's objectives, and what it costs."""
         cost = self.cost(key)
-        objectives = {"error": values[0]} | ({} if test_error is None else {"test_error": test_error})
-        objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
-        objectives |= dict(zip(self.config.objectives[1:], values[1:], strict=True))
+        figures = {"error": values[0]} | ({} if test_error is None else {"test_error": test_error})
+        figures |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        for name, value in zip(self.config.objectives[1:], values[1:], strict=True):
+            figures.setdefault(name, value)
         return Candidate(
             key_name(key),
             choice.sub_model(self.architecture, key),
-            objectives,
+            figures,
             picks,
             weights,
             statistics,
@@ -242,9 +247,22 @@ def picked(objectives: Array) -> dict[str, int]:
     return {"high": pareto.high(objectives), "knee": pareto.knee(objectives)}
 
 
-def names_of(position: Any, picks: Mapping[str, Any]) -> list[str]:
-    """The picks that fell on this one."""
-    return [pick for pick, chosen in picks.items() if chosen == position]
+def front_of(keys: Sequence[Key], objectives: Array) -> list[int]:
+    """Positions of the first front, lowest error first, each key once: a population may hold copies."""
+    first: dict[str, int] = {}
+    for i in pareto.by_error(objectives).tolist():
+        first.setdefault(key_name(keys[i]), i)
+    return list(first.values())
+
+
+def picked_keys(keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> dict[str, Key]:
+    """High and Knee, which may be the same network."""
+    return {pick: keys[i] for pick, i in picked(np.array(objectives)).items()}
+
+
+def names_of(key: Key, picks: Mapping[str, Key]) -> list[str]:
+    """The picks that fell on this key."""
+    return [pick for pick, chosen in picks.items() if chosen == key]
 
 
 def key_name(key: Sequence[int]) -> str:
@@ -252,7 +270,7 @@ def key_name(key: Sequence[int]) -> str:
     return "".join(str(branch) for branch in key)
 
 
-# -- the clients' side: Algorithm 4, lines 57-68 and 44-48 -----------------------------------------------------------------
+# -- the clients' side: Algorithm 4, lines 57-68 and 44-48 ------------------------------------------------------------
 
 
 def _train_job(payload: Payload, client: Client) -> Payload:

@@ -1,7 +1,7 @@
 """Federated averaging: the baseline, and the template for new methods.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, Algorithm 1 (the same as
-Algorithm 1 of the real-time paper). In the order of its lines:
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017, Algorithm 1 (the same
+as Algorithm 1 of the real-time paper). In the order of its lines:
 
     initialise theta                              FedAvg.init
     for each round: choose m = C * K clients      FedAvg.step, choose

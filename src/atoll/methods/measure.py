@@ -11,8 +11,8 @@ from typing import Any
 
 from atoll import spaces
 from atoll.errors import TooFewReplies
-from atoll.federation.base import Federation
 from atoll.federation import guard
+from atoll.federation.base import Federation
 from atoll.learning.calibration import calibrate, pooled, statistics_form
 from atoll.learning.client import Client
 from atoll.learning.evaluation import evaluate
@@ -118,7 +118,7 @@ def calibrated_together(
         for info in clients
         if info.sizes[part] > 0
     ]
-    totals = []
+    totals: list[Tensors] = []
     for reply in federation.map(tasks):
         if reply.ok:
             own = reply.payload["statistics"]

@@ -1,7 +1,7 @@
 """Real-time federated evolutionary neural architecture search.
 
-H. Zhu and Y. Jin, "Real-time Federated Evolutionary Neural Architecture Search": Algorithm 4 with its model aggregation,
-Algorithm 3. Sub-networks of one master are evolved by NSGA-II while the federation trains them; a generation is a
+H. Zhu and Y. Jin, "Real-time Federated Evolutionary Neural Architecture Search": Algorithm 4, with Algorithm 3 to
+aggregate models. Sub-networks of one master are evolved by NSGA-II while the federation trains them; a generation is a
 communication round, and the best networks of each round are ready for use. In the order of Algorithm 4's lines:
 
      3      initialise the master                            Realtime.init
@@ -30,7 +30,17 @@ from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.messages import ClientInfo, Part, Schema, Tensors
 from atoll.methods.base import Candidate, Metrics
-from atoll.methods.choice_search import POPULATION, ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked
+from atoll.methods.choice_search import (
+    POPULATION,
+    ChoiceConfig,
+    ChoiceSearch,
+    Key,
+    front_of,
+    key_name,
+    names_of,
+    picked,
+    picked_keys,
+)
 from atoll.methods.measure import calibrated_together, what_went_wrong
 from atoll.rng import Generator
 from atoll.search import pareto
@@ -111,13 +121,13 @@ class Realtime(ChoiceSearch):
 
     def results(self, state: RealtimeState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The first front, each network with its test error and fixed statistics from all clients' training data."""
-        values = np.array(state.objectives)
-        front, picks = pareto.by_error(values).tolist(), picked(values)
+        front = front_of(state.parents, np.array(state.objectives))
+        picks = picked_keys(state.parents, state.objectives)
         errors = self._test_errors(state, front, federation)
         keys = [state.parents[i] for i in front]
         statistics = self._statistics(state.master, keys, federation.clients(), "train", federation)
         return [
-            self._found(state, i, names_of(i, picks), own, errors.get(i))
+            self._found(state, i, names_of(state.parents[i], picks), own, errors.get(i))
             for i, own in zip(front, statistics, strict=True)
         ]
 
@@ -167,7 +177,7 @@ class Realtime(ChoiceSearch):
             for key, right in zip(keys, correct.tolist(), strict=True)
         ]
 
-    # -- ready at every round, and what the report shows -----------------------------------------------------------------
+    # -- ready at every round, and what the report shows -----------------------------------------------------------
 
     def _statistics_on_offer(
         self,
@@ -204,7 +214,7 @@ class Realtime(ChoiceSearch):
             picks = picked(np.array(state.objectives))
             errors = self._test_errors(state, sorted(set(picks.values())), federation)
             for pick, i in picks.items():
-                metrics[pick] |= {"test_error": errors[i]} if i in errors else {}
+                metrics[pick] = self.figures(state.parents[i], state.objectives[i][0], errors.get(i))
         return metrics
 
     def _test_errors(

@@ -93,12 +93,12 @@ def show_run(console: Console, run: Run) -> None:
             console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         return
     result = run.result
-    table = Table(title=f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}")
+    table = Table(title=cell(f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}"))
     for name, side in (("network", "left"), ("picks", "left")):
         table.add_column(name, justify=side)  # type: ignore[arg-type]
     names = list(result["candidates"][0]["objectives"]) if result["candidates"] else []
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(cell(name.replace("_", " ")), justify="right")
     for candidate in result["candidates"]:
         values = [_figure(name, candidate["objectives"].get(name)) for name in names]
         table.add_row(cell(candidate["id"]), cell(", ".join(candidate["picks"])), *values)

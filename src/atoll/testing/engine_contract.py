@@ -23,7 +23,7 @@ def _task(client: str, job: str, number: int = 0, returns: Any = None, **payload
 
 
 class EngineContract:
-    """Derive, and implement `federation`. Set `interrupts` if the engine can leave a running task behind, and `processes`
+    """Derive, and implement `federation`. Set `interrupts` if the engine can leave a running task behind, `processes`
     if a client's work is done in a process that may die."""
 
     interrupts = False
@@ -56,7 +56,9 @@ class EngineContract:
         slow, *quick = data.names
         with self.federation(data, SEED) as federation:
             federation.begin(1)
-            federation.send([_task(slow, "dawdle", seconds=0.8, value="slow")] + [_task(n, "echo", value=n) for n in quick])
+            federation.send(
+                [_task(slow, "dawdle", seconds=0.8, value="slow")] + [_task(n, "echo", value=n) for n in quick]
+            )
             first = federation.receive(at_least=2)
             assert len(first) >= 2
             federation.begin(2)
@@ -109,7 +111,10 @@ class EngineContract:
         data = made_table(clients=2)
         with self.federation(data, SEED) as federation:
             federation.begin(1)
-            tasks = [_task(name, "echo", returns={"value": Count(5)}, value=value) for name, value in zip(data.names, (5, 6), strict=True)]
+            tasks = [
+                _task(name, "echo", returns={"value": Count(5)}, value=value)
+                for name, value in zip(data.names, (5, 6), strict=True)
+            ]
             good, bad = federation.map(tasks)
             assert good.ok and bad.error == "rejected, count: 6 is outside 0 to 5"
             assert federation.ledger.total().replies["rejected"] == 1
@@ -135,7 +140,9 @@ class EngineContract:
         one, two = data.names
         with self.federation(data, SEED) as federation:
             federation.begin(1)
-            replies = list(federation.map([_task(one, "remember", 0), _task(two, "remember", 0), _task(one, "remember", 1)]))
+            replies = list(
+                federation.map([_task(one, "remember", 0), _task(two, "remember", 0), _task(one, "remember", 1)])
+            )
             assert [reply.payload["calls"] for reply in replies] == [1, 1, 2]
             federation.begin(2)
             replies = list(federation.map([_task(one, "remember", 2, fail=True), _task(one, "remember", 3)]))

@@ -65,7 +65,9 @@ class MethodContract:
 
         def wrap(federation: Federation) -> None:
             inner = federation._transport
-            federation._transport = FaultyTransport(inner, lambda task, number: task.client == victim and number % 2 == 1)
+            federation._transport = FaultyTransport(
+                inner, lambda task, number: task.client == victim and number % 2 == 1
+            )
 
         run = self.run(tmp_path / "run", prepare=wrap)
         assert run is not None and run.finished
@@ -75,7 +77,7 @@ class MethodContract:
         import torch
 
         def states() -> tuple[Any, ...]:
-            return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
+            return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
 
         before = states()
         self.run(tmp_path / "run")

@@ -30,8 +30,7 @@ class ScriptedFederation(Federation):
         rows: int = 10,
     ) -> None:
         self.tasks: list[Task] = []
-        sizes = {"train": rows, "validation": rows, "test": 0}
-        clients = [ClientInfo(name, sizes, schema) for name in names]  # type: ignore[arg-type]
+        clients = [ClientInfo(name, {"train": rows, "validation": rows, "test": 0}, schema) for name in names]
         super().__init__(_ScriptedTransport(answer, self.tasks), clients, Ledger())
 
 

@@ -1,0 +1,228 @@
+"""Offline federated evolutionary search: the comparator of the real-time paper.
+
+H. Zhu and Y. Jin, "Real-time Federated Evolutionary Neural Architecture Search", section IV-G: the same space and the
+same NSGA-II, but every new individual starts from fresh random weights and is trained by all clients that take part.
+
+    for each generation:                                   Offline._generation
+        breed N offspring, initialise each anew            ChoiceSearch.offspring, Offline._fresh
+        all clients train it for one round (FedAvg)        Offline._average
+        its error on the clients' validation parts         Offline._error
+        select N of parents and offspring                  Offline._generation
+    High and Knee: from scratch, round by round (FedAvg)   Offline._final_round
+
+A parent keeps the objectives it was measured with; only generation 1 measures parents too. A generation is one round
+of the run, and so is a round of the final training, in which both networks take part: `generations` of the `rounds`
+search, the others train. What a user takes away are High and Knee, fully trained. The other networks of the front had
+one round of training, are of no use as they are, and would have to be kept as N models: their keys and objectives
+stand in the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from atoll.errors import ConfigError, TooFewReplies
+from atoll.federation.base import Federation
+from atoll.messages import ClientInfo, Part, Schema, Tensors
+from atoll.methods.base import Candidate, Metrics
+from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
+from atoll.methods.measure import calibrated, what_went_wrong
+from atoll.rng import Generator
+from atoll.search import pareto
+from atoll.search.averaging import Mean
+from atoll.spaces import choice
+
+SEARCH_SHARE = 4  # without a setting every fourth round is a generation
+
+
+class OfflineConfig(ChoiceConfig):
+    """The settings of all searches over choice keys, and how many of the rounds are generations."""
+
+    rounds: int = Field(ge=2)  # generations and rounds of the final training together
+    generations: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _rounds_are_left(self) -> Self:
+        if self.generations is not None and self.generations >= self.rounds:
+            raise ConfigError(
+                f"generations = {self.generations}: of {self.rounds} rounds none is left to train High and Knee; "
+                f"use fewer generations, or {self.generations + 1} rounds or more",
+            )
+        return self
+
+    @property
+    def searching(self) -> int:
+        """Rounds that are generations; the others train."""
+        return self.generations or max(1, self.rounds // SEARCH_SHARE)
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        return super().fitted(schema, clients).model_copy(update={"generations": self.searching})
+
+
+@dataclass(frozen=True)
+class OfflineState:
+    round: int
+    parents: list[Key]
+    objectives: list[list[float]]  # of the parents, each from its own generation; empty before the first
+    trained: dict[str, Any]  # name of a key -> its weights, in the final training; empty before that
+
+
+class Offline(ChoiceSearch):
+    """The server's side."""
+
+    name: ClassVar[str] = "offline"
+    summary: ClassVar[str] = (
+        "evolve networks that start from scratch each time, then train the best two: the comparator"
+    )
+    Config: ClassVar[type[OfflineConfig]] = OfflineConfig
+    State: ClassVar[type[OfflineState]] = OfflineState
+    pooled: ClassVar[bool] = False
+    config: OfflineConfig
+
+    def init(self, federation: Federation, rng: Generator) -> OfflineState:
+        return OfflineState(0, self.first_parents(federation, rng), [], {})
+
+    def step(self, state: OfflineState, federation: Federation, rng: Generator) -> tuple[OfflineState, Metrics]:
+        taking_part = self.taking_part(federation, rng)
+        if state.round < self.config.searching:
+            return self._generation(state, taking_part, federation, rng)
+        return self._final_round(state, taking_part, federation, rng)
+
+    def done(self, state: OfflineState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: OfflineState) -> list[Candidate]:
+        """None: before the end no network has had its training."""
+        return []
+
+    def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """High and Knee, measured and calibrated on all clients."""
+        everyone, finalists = federation.clients(), picked_keys(state.parents, state.objectives)
+        found = []
+        for name, key in {key_name(key): key for key in finalists.values()}.items():
+            weights: Tensors = state.trained[name]
+            error = self._error(key, weights, everyone, "validation", federation)
+            if error is None:
+                raise TooFewReplies("no client answered with its validation counts")
+            test_error = self._error(key, weights, federation.auditors(), "test", federation)
+            statistics = calibrated(federation, everyone, choice.sub_model(self.architecture, key), weights)
+            values = self.values(error, self.cost(key), everyone)
+            found.append(self.candidate(key, values, names_of(key, finalists), weights, statistics, test_error))
+        return found
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def _generation(
+        self,
+        state: OfflineState,
+        taking_part: Sequence[ClientInfo],
+        federation: Federation,
+        rng: Generator,
+    ) -> tuple[OfflineState, Metrics]:
+        offspring = self.offspring(state.parents, state.objectives, rng)
+        new = offspring if state.objectives else [*state.parents, *offspring]
+        keys = list(state.parents) if state.objectives else []
+        objectives, untrained, problems = list(state.objectives), [], []
+        for key in new:
+            weights, problem = self._average(key, self._fresh(key, rng), 0, taking_part, federation)
+            error = None if weights is None else self._error(key, weights, taking_part, "validation", federation)
+            if error is None:
+                untrained.append(key_name(key))
+                problems.append(problem)
+            else:
+                keys.append(key)
+                objectives.append(self.values(error, self.cost(key), taking_part))
+        if len(untrained) == len(new):
+            raise TooFewReplies(f"none of {len(new)} networks could be trained and measured ({problems[0]})")
+        survivors = pareto.select(objectives, min(self.population, len(keys))).tolist()
+        parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
+        metrics = {"phase": "search", **self.front_metrics(parents, values, federation), "untrained": untrained}
+        return OfflineState(state.round + 1, parents, values, {}), metrics
+
+    def _fresh(self, key: Key, rng: Generator) -> Tensors:
+        return choice.initial(choice.sub_model(self.architecture, key), rng)
+
+    def _average(
+        self,
+        key: Key,
+        weights: Tensors,
+        rounds_done: int,
+        taking_part: Sequence[ClientInfo],
+        federation: Federation,
+    ) -> tuple[Tensors | None, str]:
+        """One round of federated averaging of one network; None, and why, if nobody trained it."""
+        rows = {info.name: info.sizes["train"] for info in taking_part}
+        mean, errors = Mean(), []
+        for reply in federation.map([self.train_task(key, weights, rounds_done, info) for info in taking_part]):
+            if reply.ok:
+                mean.add(reply.payload["weights"], rows[reply.task.client])
+            else:
+                errors.append(reply.error)
+        return (mean.result() if mean.weight else None), what_went_wrong(errors)
+
+    def _error(
+        self,
+        key: Key,
+        weights: Tensors,
+        holders: Sequence[ClientInfo],
+        part: Part,
+        federation: Federation,
+    ) -> float | None:
+        """The share of wrong rows over all holders of this part; None if nobody has or says it."""
+        correct, rows, _ = self.count([key], weights, holders, part, federation)
+        return 1.0 - int(correct[0]) / rows if rows else None
+
+    # -- the final training -------------------------------------------------------------------------------------------
+
+    def _final_round(
+        self,
+        state: OfflineState,
+        taking_part: Sequence[ClientInfo],
+        federation: Federation,
+        rng: Generator,
+    ) -> tuple[OfflineState, Metrics]:
+        finalists = picked_keys(state.parents, state.objectives)
+        keys = {key_name(key): key for key in finalists.values()}
+        trained: dict[str, Tensors] = {}
+        problems: dict[str, str] = {}  # of those that nobody trained
+        for name, key in keys.items():
+            before = state.trained[name] if name in state.trained else self._fresh(key, rng)
+            rounds_done = state.round - self.config.searching
+            after, problem = self._average(key, before, rounds_done, taking_part, federation)
+            trained[name] = before if after is None else after
+            problems |= {name: problem} if after is None else {}
+        if len(problems) == len(keys):
+            raise TooFewReplies(f"none of {len(keys)} networks could be trained ({next(iter(problems.values()))})")
+        # Measured after both are trained: what a client got for this is what it trains next round, and it holds two.
+        values = []
+        for name, key in keys.items():
+            error = self._error(key, trained[name], taking_part, "validation", federation)
+            if error is None:
+                raise TooFewReplies("no client answered with its validation counts")
+            values.append(self.values(error, self.cost(key), taking_part))
+        new = OfflineState(state.round + 1, state.parents, state.objectives, trained)
+        return new, self._final_metrics(new, finalists, values, federation) | {"untrained": list(problems)}
+
+    def _final_metrics(
+        self,
+        state: OfflineState,
+        finalists: dict[str, Key],
+        values: Sequence[list[float]],
+        federation: Federation,
+    ) -> Metrics:
+        """Error and test error of each, for its learning curve; front and hypervolume are those of the trained two."""
+        keys = {key_name(key): key for key in finalists.values()}
+        metrics = {"phase": "final", **self.front_metrics(list(keys.values()), values, federation)}
+        errors = dict(zip(keys, (row[0] for row in values), strict=True))
+        tests: dict[str, float | None] = {}
+        if self.test_is_due(state.round):
+            auditors = federation.auditors()
+            tests = {n: self._error(key, state.trained[n], auditors, "test", federation) for n, key in keys.items()}
+        for pick, key in finalists.items():
+            name = key_name(key)
+            metrics[pick] = self.figures(key, errors[name], tests.get(name))
+        return metrics

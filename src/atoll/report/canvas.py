@@ -1,0 +1,77 @@
+"""What all pictures share: paper, colours, and where they are written. matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atoll.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS = ("png", "svg")
+# Okabe and Ito's palette, which people with any kind of colour vision can tell apart.
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+INK, FAINT = "#3b3b3b", "#9a9a9a"
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+SCALES = ((1e9, "billions", "G"), (1e6, "millions", "M"), (1e3, "thousands", "k"))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure without pyplot, whose global state would keep every picture alive."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def tidy(axes: Axes) -> None:
+    """The common look: no box, a faint grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def whole_rounds(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the picture as its ending says, making the folder."""
+    if path.suffix.lower().lstrip(".") not in KINDS:
+        raise ConfigError(f"'{path}': pictures are written as .png or .svg; end the name with one of them")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130)
+    except OSError as error:
+        raise ConfigError(f"cannot write '{path}' ({error.strerror or error}); name another folder") from None
+    return path
+
+
+def scale(largest: float) -> tuple[float, str]:
+    """By what to divide amounts up to `largest` so that they are short numbers, and the word for it."""
+    return next(((factor, word) for factor, word, _ in SCALES if largest >= factor), (1.0, ""))
+
+
+def short(amount: float) -> str:
+    """934,080 is 934 k."""
+    factor, letter = next(((factor, f" {letter}") for factor, _, letter in SCALES if amount >= factor), (1.0, ""))
+    return f"{amount / factor:.3g}{letter}"
+
+
+def plain(text: str, longest: int = 40) -> str:
+    """A name as a label: matplotlib reads dollar signs as mathematics, and long names push the picture away.
+
+    It is cut in the middle, because names differ at their beginning and paths at their end.
+    """
+    half = longest // 2
+    short_text = text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"
+    return short_text.replace("$", r"\$")

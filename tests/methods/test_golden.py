@@ -1,0 +1,106 @@
+"""A golden run of every method: what a tiny run found and cost when its file was written.
+
+A change that alters results on purpose refreshes the files, and its diff shows what became different:
+
+    python tests/methods/test_golden.py
+
+Bits depend on the kind of CPU. Networks, picks and costs are compared exactly, other numbers to 1e-4 of their value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atoll
+from atoll.learning.determinism import prepare_environment
+from atoll.methods import method_names
+from atoll.testing import made_images, made_table
+
+GOLDEN = Path(__file__).parent / "golden"
+TOLERANCE = 1e-4
+NEARLY = {"bytes_up"}  # a loss travels as decimal text, whose length depends on its last digits
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": 3, "fraction": 0.75, "hidden": [8]},
+    "nevofed": {"rounds": 4, "population": 12, "fraction": 0.75},
+    "central": {"rounds": 3, "hidden": [8]},
+    "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8},
+    "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
+}
+
+
+def golden_run(method: str, folder: Path) -> dict[str, Any]:
+    """The figures of the run, as they stand in its file."""
+    data = made_images(side=6) if method == "realtime" else made_table()
+    run = atoll.search(method, data, out=folder, workers=0, **SETTINGS[method])
+    ledger = run.result["ledger"]
+    return {
+        "candidates": [
+            {
+                "id": candidate["id"],
+                "picks": candidate["picks"],
+                "objectives": candidate["objectives"],
+                "weights": float(
+                    sum(np.abs(array).sum() for array in run.load_model(candidate["id"]).weights.values())
+                ),
+            }
+            for candidate in run.result["candidates"]
+        ],
+        "hypervolume": run.result["hypervolume"],
+        "rounds": [event["metrics"] for event in run.rounds],
+        "ledger": ledger["per_round"],
+    }
+
+
+def differences(wanted: Any, found: Any, place: str = "") -> list[str]:
+    """Where two values differ. Whole numbers and words must be equal, floats nearly."""
+    if isinstance(wanted, dict) and isinstance(found, dict) and wanted.keys() == found.keys():
+        return [line for key in wanted for line in differences(wanted[key], found[key], f"{place}.{key}")]
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        return [
+            line
+            for i, pair in enumerate(zip(wanted, found, strict=True))
+            for line in differences(*pair, f"{place}[{i}]")
+        ]
+    near = isinstance(wanted, float) or place.rpartition(".")[2] in NEARLY
+    if near and isinstance(found, int | float) and math.isclose(wanted, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+        return []
+    return [] if type(wanted) is type(found) and wanted == found else [f"{place}: {wanted!r} is now {found!r}"]
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_a_method_gives_what_it_gave(method: str, tmp_path: Path) -> None:
+    wanted = json.loads((GOLDEN / f"{method}.json").read_text())
+    assert differences(wanted, json.loads(json.dumps(golden_run(method, tmp_path / "run")))) == []
+
+
+def test_no_golden_run_is_missing_or_left_over() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(method_names()) == set(SETTINGS)
+
+
+def test_a_difference_is_noticed() -> None:
+    golden = {"id": "01", "correct": 3, "error": 0.25, "picks": ["high"]}
+    assert differences(golden, {**golden, "error": 0.25 + 1e-6}) == []
+    for change in ({"id": "02"}, {"correct": 4}, {"error": 0.251}, {"picks": []}, {"correct": 3.0}):
+        assert len(differences(golden, {**golden, **change})) == 1
+    assert len(differences(golden, {"id": "01"})) == 1
+
+
+def refresh() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for method in method_names():
+        with tempfile.TemporaryDirectory() as folder:
+            figures = golden_run(method, Path(folder) / "run")
+        (GOLDEN / f"{method}.json").write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    prepare_environment()
+    refresh()

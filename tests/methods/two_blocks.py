@@ -1,0 +1,86 @@
+"""A federation by script around a master of two choice blocks of width two: small enough to compute by hand.
+
+One sample through the stem costs 4 MACs, through the head 4 (its 2 biases cost none); branches 0 to 3 cost 0, 4, 8, 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from atoll.learning.calibration import statistics_form
+from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
+from atoll.methods.choice_search import Key
+from atoll.methods.realtime import Realtime, RealtimeConfig, RealtimeState
+from atoll.rng import stream
+from atoll.spaces import choice
+from atoll.testing import ScriptedFederation
+
+SCHEMA = Schema("table", (2,), ("no", "yes"), ("first", "second"))
+
+Change = Callable[[Task, int], float]  # of a training task and how many there were before: what its client adds
+
+
+class Script(ScriptedFederation):
+    """Clients of given sizes. Training adds `change(task, number)` to every weight, evaluation answers `correct`."""
+
+    def __init__(
+        self,
+        clients: Sequence[ClientInfo],
+        change: Change = lambda task, number: 0.0,
+        correct: Callable[[Task], Sequence[int]] | None = None,
+    ) -> None:
+        super().__init__([info.name for info in clients], self._answer, SCHEMA)
+        self._infos = list(clients)
+        self._change, self._correct = change, correct
+
+    def clients(self) -> list[ClientInfo]:
+        return self._infos
+
+    def sent(self, job: str) -> list[Task]:
+        """The tasks of this job so far."""
+        return [task for task in self.tasks if task.job.endswith(f":{job}")]
+
+    def _answer(self, task: Task) -> Payload:
+        job = task.job.partition(":")[2]
+        if job == "train":
+            added = self._change(task, len(self.sent("train")) - 1)
+            weights: Tensors = task.payload["weights"]
+            return {"weights": Tensors({name: array + np.float32(added) for name, array in weights.items()})}
+        if job == "evaluate":
+            keys = task.payload["keys"]
+            counts = [0] * len(keys) if self._correct is None else self._correct(task)
+            return {"correct": np.array(counts, np.int64)}
+        return {"statistics": [statistics_form(arch) for arch in task.payload["architectures"]]}
+
+
+def client(name: str, train: int = 10, validation: int = 10, **known: Any) -> ClientInfo:
+    return ClientInfo(name, {"train": train, "validation": validation, "test": 0}, SCHEMA, **known)
+
+
+def realtime(**settings: Any) -> Realtime:
+    """The method on two blocks; networks on offer only if asked for."""
+    usual = {"rounds": 9, "population": 2, "widths": [2, 2], "stem": 2, "offer": False}
+    return Realtime(RealtimeConfig(**{**usual, **settings}), SCHEMA)
+
+
+def state(method: Realtime, parents: list[Key], objectives: list[list[float]] | None = None) -> RealtimeState:
+    """Every weight of the master is 1. With objectives of the parents it is the state after round 1, else before it."""
+    ones = {name: np.ones(shape, np.float32) for name, shape in choice.shapes(method.architecture).items()}
+    return RealtimeState(1 if objectives else 0, Tensors(ones), parents, objectives or [], {})
+
+
+def step(method: Realtime, before: RealtimeState, federation: Script) -> tuple[RealtimeState, dict[str, Any]]:
+    federation.begin(before.round + 1)
+    return method.step(before, federation, stream(7, "test"))
+
+
+def values(weights: Tensors) -> dict[str, float]:
+    """The one value that all entries of a tensor have, by the tensor's name."""
+    found = {}
+    for name, array in weights.items():
+        (value,) = set(array.reshape(-1).tolist())
+        found[name] = value
+    return found

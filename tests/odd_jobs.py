@@ -1,0 +1,41 @@
+"""Client jobs that misbehave, for tests of the engine. Workers find them because tests/ is on the path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from atoll.learning.client import Client
+from atoll.messages import Payload
+
+
+def shout(payload: Payload, client: Client) -> Payload:
+    """Write on every channel there is, and try to read the engine's mail."""
+    print("shouted on the standard output", flush=True)
+    os.write(1, b"ATL1 and on its file descriptor\n")
+    return {"read": sys.stdin.read() + os.read(0, 10).decode()}
+
+
+def leave(payload: Payload, client: Client) -> Payload:
+    sys.exit("a job must not end its process")
+
+
+def forget(payload: Payload, client: Client) -> Payload:
+    """Count up to two in memory, then forget everything."""
+    client.memory["count"] = client.memory.get("count", 0) + 1
+    count = client.memory["count"]
+    if count == 2:
+        client.memory.clear()
+    return {"count": count}
+
+
+def no_table(payload: Payload, client: Client) -> Any:
+    return [1, 2]
+
+
+def whose_process(payload: Payload, client: Client) -> Payload:
+    return {"pid": os.getpid()}
+
+
+JOBS: dict[str, Any] = {job.__name__: job for job in (shout, leave, forget, no_table, whose_process)}
