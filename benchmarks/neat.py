@@ -6,6 +6,8 @@ neat-python evolves a population first, so that the genomes are of its making; t
 genomes and rows, in turns: neat-python row by row through `activate`, as it comes; Atoll on the whole population.
 """
 
+# ruff: noqa: E402 - the path is set before the imports
+
 from __future__ import annotations
 
 import argparse
@@ -24,8 +26,7 @@ import numpy as np
 
 # In place of this folder, in which this very file would be taken for neat-python.
 sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
-import neat  # noqa: E402
-from search.neat.oracle import from_neat, neat_answers, neat_config  # noqa: E402
+import neat
 
 from atoll.rng import Generator, stream
 from atoll.search.neat import scoring
@@ -35,6 +36,7 @@ from atoll.search.neat.reproduction import reproduce
 from atoll.search.neat.scoring import Reading
 from atoll.search.neat.settings import NeatSettings
 from atoll.search.neat.species import speciate
+from search.neat.oracle import from_neat, neat_answers, neat_config
 
 Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
@@ -62,6 +64,11 @@ def evolved(settings: NeatSettings, data: Rows, generations: int, folder: Path) 
             genome.fitness = value
 
     population.run(fitness, generations)
+    for genome in population.population.values():  # ours are float32: both shall compute with the same numbers
+        for gene in (*genome.nodes.values(), *genome.connections.values()):
+            for name in ("bias", "weight"):
+                if hasattr(gene, name):
+                    setattr(gene, name, float(np.float32(getattr(gene, name))))
     fitness(list(population.population.items()), config)
     return population, config
 

@@ -172,7 +172,9 @@ def explain(
     folder = out if out is not None else directory / f"explained-{pick}"
     for path in write_files(load(directory), pick, folder, onnx):
         out_console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
-    out_console.print((folder / "formula.txt").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True, end="")
+    out_console.print(
+        (folder / "formula.txt").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True, end=""
+    )
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The same experiment with many seeds, one run directory each. Runs that are finished are kept, others are gone on with."""
+"""The same experiment with many seeds, one run directory each. Finished runs are kept, others are gone on with."""
 
 from __future__ import annotations
 
@@ -61,5 +61,3 @@ def _refuse_other(folder: Path, wanted: Experiment) -> None:
         raise RunDirectoryError(
             f"{folder}: holds a run with another {what}; choose another folder with --out, or remove it",
         )
-
-

@@ -74,7 +74,9 @@ _ALL = (
         "apnea_hrv.npz",
     ),
     Dataset("ohio_t1dm", "table", "by files", 7, "Marling, Bunescu 2020, 12 subjects", glucose.ohio_t1dm, "*-ws-*.xml"),
-    Dataset("har70plus", "table", "by files", 7, "Ustad et al. 2023, 18 subjects", walking.har70plus, "5[0-9][0-9].csv"),
+    Dataset(
+        "har70plus", "table", "by files", 7, "Ustad et al. 2023, 18 subjects", walking.har70plus, "5[0-9][0-9].csv"
+    ),
 )
 DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ALL}
 NAMES: tuple[str, ...] = tuple(DATASETS)

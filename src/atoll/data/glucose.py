@@ -1,9 +1,9 @@
 """OhioT1DM: glucose, insulin and meals of 12 people, as rows for the class of glucose half an hour ahead.
 
 The data set cannot be shipped; it is read from its own files, NUMBER-ws-training.xml and NUMBER-ws-testing.xml,
-anywhere below the data folder. A row is a moment of the five-minute grid: glucose, insulin and carbohydrates now, and how
-much each has changed over the last 1 to 12 steps: 3 x 13 = 39 features. The paper gives the number, and names some of
-them in its Eq. 3; which they are in full, and the limits of the seven classes, are our reading.
+anywhere below the data folder. A row is a moment of the five-minute grid: glucose, insulin and carbohydrates now, and
+how much each has changed over the last 1 to 12 steps: 3 x 13 = 39 features. The paper gives the number, and names some
+of them in its Eq. 3; which they are in full, and the limits of the seven classes, are our reading.
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class DataSettings(BaseModel):
         description="each client's train, validation and test share; default 0.6, 0.2, 0.2 or, with an "
         "official test set, 0.8, 0.2, 0",
     )
-    blocks: Blocks | None = Field(None, description="random, contiguous (order of time), by_class (time in a class), official")
+    blocks: Blocks | None = Field(
+        None, description="random, contiguous (order of time), by_class (time in a class), official"
+    )
     scale: Scale | None = Field(
         None,
         description="none, client, federated (count, mean and variance leave the client); "

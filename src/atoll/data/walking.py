@@ -1,8 +1,9 @@
 """HAR70+: activities of 18 older adults by two accelerometers, as windows of five seconds with 161 features each.
 
 The data set is not shipped; it is read from its own files, 501.csv to 518.csv (timestamp, back_x ... thigh_z, label),
-in the data folder or in har70plus/ below it. The paper gives the number of features, 161; which they are is our reading:
-20 measures of each of 8 signals (six axes and the two sensors' lengths of the vector), and how the two lengths correlate.
+in the data folder or in har70plus/ below it. The paper gives the number of features, 161; which they are is our
+reading: 20 measures of each of 8 signals (six axes, and the length of each sensor's vector), and how the two lengths
+correlate.
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ WINDOW, RATE = 250, 50.0  # samples: five seconds at 50 Hz
 AXES = ("back_x", "back_y", "back_z", "thigh_x", "thigh_y", "thigh_z")
 SIGNALS = (*AXES, "back", "thigh")
 CODES = {1: "walking", 3: "shuffling", 4: "stairs up", 5: "stairs down", 6: "standing", 7: "sitting", 8: "lying"}
-MEASURES = (
-    ("mean", "deviation", "smallest", "largest", "median", "lower quartile", "upper quartile", "root mean square")
-    + ("skewness", "kurtosis", "mean deviation", "mean step", "largest step", "crossings", "repetition after a second")
-    + ("strongest frequency", "strongest share", "spectral centre", "spectral entropy", "share below 3 Hz")
+LEVELS = ("mean", "deviation", "smallest", "largest", "median", "lower quartile", "upper quartile", "root mean square")
+SHAPES = (
+    "skewness",
+    "kurtosis",
+    "mean deviation",
+    "mean step",
+    "largest step",
+    "crossings",
+    "repetition after a second",
 )
+WAVES = ("strongest frequency", "strongest share", "spectral centre", "spectral entropy", "share below 3 Hz")
+MEASURES = (*LEVELS, *SHAPES, *WAVES)
 FEATURES = (*(f"{signal} {measure}" for signal in SIGNALS for measure in MEASURES), "back and thigh correlation")
 
 Values = npt.NDArray[np.float64]

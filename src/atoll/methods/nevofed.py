@@ -1,8 +1,8 @@
 """NEvoFed: networks evolved where the data is, with no averaging at all.
 
 L. L. Custode, I. De Falco, A. Della Cioppa, G. Iacca, U. Scafuri, "NEvoFed: A Decentralized Approach to Federated
-Neuroevolution of Heterogeneous Neural Networks", GECCO 2024: Algorithm 2. Each client evolves a population of its own by
-NEAT; the clients' best networks visit all others and stay where they are better than the worst. In the order of its
+Neuroevolution of Heterogeneous Neural Networks", GECCO 2024: Algorithm 2. Each client evolves a population of its own
+by NEAT; the clients' best networks visit all others and stay where they are better than the worst. In the order of its
 lines:
 
      4      choose the clients of the round                  NEvoFed.step, choose
@@ -308,7 +308,9 @@ def _figures(found: Sequence[Array], prefix: str) -> dict[str, float]:
 def _rows(client: Client, part: Part) -> tuple[Array, Array]:
     x, y = client.data.part(part)
     if not np.isfinite(x).all():
-        raise ValueError("a feature is missing or infinite: set data.missing to 'mean', 'median' or 'zero' to fill gaps")
+        raise ValueError(
+            "a feature is missing or infinite: set data.missing to 'mean', 'median' or 'zero' to fill gaps"
+        )
     return x.reshape(len(x), -1), y
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from dataclasses import fields
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
@@ -37,8 +38,8 @@ class NEvoFedConfig(MethodConfig):
 
     population: int = Field(default=200, ge=2)
     start: Start = "fs_neat_nohidden"
-    activations: list[str] = list(ACTIVATIONS)
-    aggregations: list[str] = list(AGGREGATIONS)
+    activations: list[str] = Field(default=list(ACTIVATIONS))
+    aggregations: list[str] = Field(default=list(AGGREGATIONS))
     activation_start: str = "sigmoid"  # of new nodes; random: any of `activations`
     aggregation_start: str = "sum"
     activation_mutation: Share = 0.4
@@ -101,15 +102,17 @@ class NEvoFedConfig(MethodConfig):
         if features % self.steps:
             raise ConfigError(f"nevofed.steps = {self.steps}: does not divide the {features} features of a row")
         if self.steps > 1 and self.network != "recurrent":
-            raise ConfigError(f"nevofed.steps = {self.steps}: only a recurrent network has steps; set network = 'recurrent'")
+            raise ConfigError(
+                f"nevofed.steps = {self.steps}: only a recurrent network has steps; set network = 'recurrent'"
+            )
         if self.output == "argmax":
             if self.edges is not None:
                 raise ConfigError("nevofed.edges is for output = 'bins' only; leave it out")
             return self
         edges = self.edges or [place + 0.5 for place in range(schema.outputs - 1)]
-        if len(edges) != schema.outputs - 1 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
+        if len(edges) != schema.outputs - 1 or any(a >= b for a, b in pairwise(edges)):
             raise ConfigError(
-                f"nevofed.edges = {edges}: {schema.outputs} classes need {schema.outputs - 1} ascending edges between them"
+                f"nevofed.edges = {edges}: {schema.outputs} classes need {schema.outputs - 1} ascending edges"
             )
         return self.model_copy(update={"edges": edges})
 

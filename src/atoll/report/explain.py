@@ -25,23 +25,27 @@ def explain(run: Run, pick: str, out: Path, onnx: bool = False) -> list[Path]:
     model = run.load_model(pick)
     arch = model.architecture
     if arch.get("space") != "genome":
-        raise RunDirectoryError(f"{run.path}: '{pick}' is no evolved network (space {arch.get('space')!r}); see `atoll show`")
+        raise RunDirectoryError(
+            f"{run.path}: '{pick}' is no evolved network (space {arch.get('space')!r}); see `atoll show`"
+        )
     network = genome_of(arch, model.weights)
-    shape = {"recurrent": bool(arch["recurrent"]), "steps": int(arch["steps"])}
+    recurrent, steps = bool(arch["recurrent"]), int(arch["steps"])
     edges = tuple(arch["edges"])
     texts = {
-        "network.svg": drawing(network, model.schema, bins=bool(edges), **shape),
-        "formula.txt": formulas(network, model.schema, bins=bool(edges), **shape),
-        "features.csv": _features(used_inputs(network), model, shape["steps"], _importance(run, pick)),
-        "network.py": numpy_file(network, model.schema, passes=int(arch["passes"]), edges=edges, **shape),
+        "network.svg": drawing(network, model.schema, recurrent, steps, bool(edges)),
+        "formula.txt": formulas(network, model.schema, recurrent, steps, bool(edges)),
+        "features.csv": _features(used_inputs(network), model, steps, _importance(run, pick)),
+        "network.py": numpy_file(network, model.schema, recurrent, steps, int(arch["passes"]), edges),
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         replace_file(out / name, text.encode())
     written = [out / name for name in texts]
     if onnx:
-        if shape["recurrent"]:
-            raise RunDirectoryError(f"{run.path}: '{pick}' is recurrent; ONNX is written for feed-forward networks only")
+        if recurrent:
+            raise RunDirectoryError(
+                f"{run.path}: '{pick}' is recurrent; ONNX is written for feed-forward networks only"
+            )
         inputs = len(feature_names(model.schema))
         outputs = 1 if edges else len(model.schema.classes)
         replace_file(out / "network.onnx", onnx_bytes(network, inputs, outputs, edges))
@@ -61,7 +65,7 @@ def _importance(run: Run, pick: str) -> dict[str, Any]:
 
 
 def _features(used: list[int], model: Model, steps: int, importance: dict[str, Any]) -> str:
-    """CSV, the most important first; a name that a spreadsheet would take for a formula is quoted with an apostrophe."""
+    """CSV, the most important first; a name that a spreadsheet would take for a formula gets an apostrophe."""
     names = feature_names(model.schema, steps)
     rows = [(place, names[place], importance.get(str(place))) for place in used]
     rows.sort(key=lambda row: (-(row[2] if row[2] is not None else -1.0), row[0]))

@@ -20,9 +20,9 @@ def drawing(network: Population, schema: Schema, recurrent: bool = False, steps:
     nodes = nodes_in_order(network, recurrent)
     words = Wording.of(nodes, schema, steps, bins)
     places, width, height = _places(nodes, used_inputs(network), recurrent)
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     parts += [_link(places, source, node.name, weight) for node in nodes for source, weight in node.links]
@@ -43,7 +43,7 @@ def _places(nodes: list[Node], inputs: list[int], recurrent: bool) -> tuple[dict
         columns.setdefault(level[node.name] if is_hidden(node.name) else last, []).append(node.name)
     tallest = max(len(column) for column in columns.values())
     height = 2 * EDGE + DOWN * tallest
-    places = {}
+    places: dict[int, tuple[float, float]] = {}
     for column, names in columns.items():
         top = height / 2 - DOWN * (len(names) - 1) / 2
         places |= {name: (EDGE + 70 + ACROSS * column, top + DOWN * row) for row, name in enumerate(names)}
@@ -78,7 +78,7 @@ def _input(place: tuple[float, float], name: str) -> str:
 def _node(place: tuple[float, float], node: Node, name: str) -> str:
     x, y = place
     fill = HIDDEN if is_hidden(node.name) else OUTPUT
-    how = "" if node.aggregation == "sum" else " ×"
+    how = "" if node.aggregation == "sum" else " *"
     return (
         f'<circle cx="{x}" cy="{y}" r="27" fill="{fill}" stroke="black"/>'
         f'<text x="{x}" y="{y - 3}" text-anchor="middle">{node.activation}{how}</text>'

@@ -26,7 +26,7 @@ class Wording:
 
     @classmethod
     def of(cls, nodes: list[Node], schema: Schema, steps: int = 1, bins: bool = False) -> Wording:
-        names = {place: name for place, name in enumerate(feature_names(schema, steps))}
+        names = dict(enumerate(feature_names(schema, steps)))
         outputs = ["value"] if bins else list(schema.classes)
         names |= {OUTPUTS_FROM + place: name for place, name in enumerate(outputs)}
         hidden = [node.name for node in nodes if is_hidden(node.name)]

@@ -138,7 +138,9 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     if len(nodes) > MOST or len(links) > MOST:
         raise ArchitectureError(f"a genome of {len(nodes)} nodes and {len(links)} links: at most {MOST} of each")
     try:
-        rows = [[name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes]
+        rows = [
+            [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
+        ]
         ends = [[name_of(source), name_of(target), 0.0, True] for source, target in links]
     except (ValueError, TypeError) as problem:
         raise ArchitectureError(f"a genome cannot be read: {problem}") from None
@@ -158,4 +160,3 @@ def _code(text: str, known: tuple[str, ...]) -> int:
     if text not in known:
         raise ValueError(f"unknown function {text!r}; {nearest(str(text), known)}")
     return known.index(text)
-

@@ -1,4 +1,4 @@
-"""Our genomes as neat-python's, which is the oracle: random genomes, conversion both ways, its answers and distances."""
+"""Our genomes as neat-python's, which is the oracle: random genomes, conversion both ways, its answers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import neat
 import numpy as np
 import pytest
-from search.neat.oracle import from_neat, neat_answers, neat_config, numbers, random_genomes, to_neat
 
 from atoll.rng import stream
 from atoll.search.neat.distance import distances
@@ -18,6 +17,7 @@ from atoll.search.neat.recurrent import recurrent_outputs
 from atoll.search.neat.reproduction import offspring_counts
 from atoll.search.neat.settings import NeatSettings
 from atoll.search.neat.species import speciate
+from search.neat.oracle import from_neat, neat_answers, neat_config, numbers, random_genomes, to_neat
 
 
 def test_200_feed_forward_genomes_answer_alike(tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ def test_figures_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     true, found = np.array(pairs).T
     confusion = np.zeros((1, 4, 4), np.int64)
     np.add.at(confusion[0], (true, found), 1)
-    assert scoring.weighted_f1(confusion)[0] == pytest.approx(f1_score(true, found, average="weighted", zero_division=0))
+    assert scoring.weighted_f1(confusion)[0] == pytest.approx(
+        f1_score(true, found, average="weighted", zero_division=0)
+    )
     assert scoring.weighted_f1(confusion)[0] == pytest.approx(metrics.weighted_f1(confusion[0]))
     assert scoring.accuracy(confusion)[0] == pytest.approx(accuracy_score(true, found))
     present = np.unique(true)

@@ -40,9 +40,7 @@ def problem_of(genome: Population, limits: Limits) -> str:
     """Why this genome must not be used; empty if nothing is wrong. The cost grows with its size only linearly."""
     hidden = genome.node[limits.outputs :]
     if len(hidden) > limits.hidden or len(genome.source) > limits.links:
-        return (
-            f"{len(hidden)} hidden nodes and {len(genome.source)} links, at most {limits.hidden} and {limits.links}"
-        )
+        return f"{len(hidden)} hidden nodes and {len(genome.source)} links, at most {limits.hidden} and {limits.links}"
     wanted = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
     if not np.array_equal(genome.node[: limits.outputs], wanted):
         return f"its first nodes are not the {limits.outputs} outputs"

@@ -1,13 +1,13 @@
 """A genome as few bytes, and back. Whatever the bytes are, `decode` gives a sound genome or says why not.
 
-    version, flags, hidden nodes (2 bytes), links (2 bytes)
-    names of the hidden nodes        8 bytes each; outputs need none
-    biases of all nodes              4 bytes each, outputs first
-    responses                        4 bytes each, only if one of them is not 1 (flag)
-    functions                        1 byte each: activation + 16 * aggregation
-    links' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
-    links' weights                   4 bytes each
-    links' enabled flags             1 bit each
+version, flags, hidden nodes (2 bytes), links (2 bytes)
+names of the hidden nodes        8 bytes each; outputs need none
+biases of all nodes              4 bytes each, outputs first
+responses                        4 bytes each, only if one of them is not 1 (flag)
+functions                        1 byte each: activation + 16 * aggregation
+links' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
+links' weights                   4 bytes each
+links' enabled flags             1 bit each
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,9 +14,7 @@ from atoll.search.neat.population import LINK_GENES, Ends, Population, spans
 STAYS_DISABLED = 0.75  # a link that is disabled in either parent, in the child
 
 
-def cross(
-    population: Population, alignment: Alignment, fitter: Ends, other: Ends, rng: Generator
-) -> Population:
+def cross(population: Population, alignment: Alignment, fitter: Ends, other: Ends, rng: Generator) -> Population:
     """One child for each pair of positions. Its structure is the fitter parent's; every attribute of a gene that both
     have is either one's by the toss of a coin."""
     node_places, node_ends = spans(population.node_ends, fitter)
@@ -22,9 +22,9 @@ def cross(
     node_match = _matches(alignment.nodes, node_places, np.repeat(other, np.diff(node_ends)))
     link_match = _matches(alignment.links, link_places, np.repeat(other, np.diff(link_ends)))
 
-    def mixed(name: str) -> npt.NDArray[np.generic]:
+    def mixed(name: str) -> npt.NDArray[Any]:
         own, match = (link_places, link_match) if name in LINK_GENES else (node_places, node_match)
-        values: npt.NDArray[np.generic] = getattr(population, name)
+        values: npt.NDArray[Any] = getattr(population, name)
         return values[np.where(rng.random(len(own)) < 0.5, own, match)]
 
     enabled = mixed("enabled")

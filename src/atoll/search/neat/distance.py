@@ -16,7 +16,9 @@ from atoll.search.neat.settings import NeatSettings
 Distances = npt.NDArray[np.float64]
 
 
-def distances(population: Population, alignment: Alignment, one: int, others: Ends, settings: NeatSettings) -> Distances:
+def distances(
+    population: Population, alignment: Alignment, one: int, others: Ends, settings: NeatSettings
+) -> Distances:
     """From the genome at `one` to each of `others`."""
     nodes, links = (
         _part(population.node_ends, alignment.nodes.number, alignment.nodes.place, one, others),

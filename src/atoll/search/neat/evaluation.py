@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +155,7 @@ def _sorted(
 ) -> Plan:
     nodes = len(population.node)
     entering = np.bincount(target[on], minlength=nodes)
-    how = population.aggregation + np.where(entering > 0, 0, NO_SUM)
+    how = population.aggregation.astype(np.int64) + np.where(entering > 0, 0, NO_SUM)
     order = np.lexsort((np.arange(nodes), population.activation, how, level))
     order = order[needed[order]]
     row = np.full(nodes, -1, np.int64)
@@ -197,4 +198,4 @@ def _runs(values: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
     """Where equal neighbours begin and end."""
     cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
     edges = [0, *cuts.tolist(), len(values)] if len(values) else []
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))

@@ -97,12 +97,13 @@ def spans(ends: Ends, chosen: Ends) -> tuple[Ends, Ends]:
 def joined(populations: Sequence[Population]) -> Population:
     """All genomes of several populations, one after the other."""
     parts = [population for population in populations if len(population)] or list(populations[:1])
-    genes = {name: np.concatenate([getattr(part, name) for part in parts]) for name in (*NODE_GENES, *LINK_GENES)}
-    ends = {
-        name: np.concatenate([[0], np.cumsum(np.concatenate([np.diff(getattr(part, name)) for part in parts]))])
-        for name in ("node_ends", "link_ends")
+    genes: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in (*NODE_GENES, *LINK_GENES)
     }
-    return Population(**{name: value.astype(np.int64) for name, value in ends.items()}, **genes)
+    for name in ("node_ends", "link_ends"):
+        lengths = np.concatenate([np.diff(getattr(part, name)) for part in parts])
+        genes[name] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Population(**genes)
 
 
 def gathered(nodes: Sequence[Sequence[Sequence[Any]]], links: Sequence[Sequence[Sequence[Any]]]) -> Population:
@@ -112,8 +113,6 @@ def gathered(nodes: Sequence[Sequence[Sequence[Any]]], links: Sequence[Sequence[
         flat = [row for genome in rows for row in genome]
         columns = list(zip(*flat, strict=True)) if flat else [()] * len(names)
         genes |= {name: np.array(column, TYPES[name]) for name, column in zip(names, columns, strict=True)}
-    ends = {
-        name: np.concatenate([[0], np.cumsum([len(genome) for genome in rows])]).astype(np.int64)
-        for name, rows in (("node_ends", nodes), ("link_ends", links))
-    }
-    return Population(**ends, **genes)
+    for name, genomes in (("node_ends", nodes), ("link_ends", links)):
+        genes[name] = np.concatenate([[0], np.cumsum([len(genome) for genome in genomes])]).astype(np.int64)
+    return Population(**genes)

@@ -52,7 +52,8 @@ def classes_of(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
         return np.searchsorted(np.asarray(edges), values[:, 0], side="left")
     if values.shape[1] == 2:  # the common case, several times faster
         return (values[:, 1] > values[:, 0]).astype(np.int64)
-    return values.argmax(axis=1)
+    best: npt.NDArray[np.int64] = values.argmax(axis=1)
+    return best
 
 
 def confusions(
@@ -72,11 +73,13 @@ def weighted_f1(found: Confusions) -> npt.NDArray[np.float64]:
     support = found.sum(axis=2)
     total = (support + found.sum(axis=1)).astype(np.float64)
     f1 = np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)
-    return (f1 * support).sum(axis=1) / support.sum(axis=1)
+    score: npt.NDArray[np.float64] = (f1 * support).sum(axis=1) / support.sum(axis=1)
+    return score
 
 
 def accuracy(found: Confusions) -> npt.NDArray[np.float64]:
-    return np.trace(found, axis1=1, axis2=2) / found.sum(axis=(1, 2))
+    score: npt.NDArray[np.float64] = np.trace(found, axis1=1, axis2=2) / found.sum(axis=(1, 2))
+    return score
 
 
 def balanced_accuracy(found: Confusions) -> npt.NDArray[np.float64]:
@@ -84,7 +87,8 @@ def balanced_accuracy(found: Confusions) -> npt.NDArray[np.float64]:
     hits = np.diagonal(found, axis1=1, axis2=2).astype(np.float64)
     support = found.sum(axis=2)
     share = np.divide(hits, support, out=np.zeros_like(hits), where=support > 0)
-    return share.sum(axis=1) / (support > 0).sum(axis=1)
+    score: npt.NDArray[np.float64] = share.sum(axis=1) / (support > 0).sum(axis=1)
+    return score
 
 
 FITNESS: dict[str, Fitness] = {

@@ -68,9 +68,7 @@ def speciate(
     return _renumbered(member, leaders, population, before, generation)
 
 
-def _join(
-    member: Ends, leaders: list[int], everyone: Population, alignment: Alignment, settings: NeatSettings
-) -> None:
+def _join(member: Ends, leaders: list[int], everyone: Population, alignment: Alignment, settings: NeatSettings) -> None:
     """Fill in `member` (rows of `leaders`) for all genomes that have none; new leaders are appended."""
     genomes = np.arange(len(member))
     nearest = np.full(len(member), settings.threshold)

@@ -39,9 +39,7 @@ def normal(count: int, bound: float, rng: Generator) -> Reals:
     return np.clip(rng.standard_normal(count), -bound, bound).astype(np.float32)
 
 
-def start_codes(
-    count: int, start: str, known: tuple[str, ...], allowed: tuple[str, ...], rng: Generator
-) -> Codes:
+def start_codes(count: int, start: str, known: tuple[str, ...], allowed: tuple[str, ...], rng: Generator) -> Codes:
     """Function codes of new nodes: all the same one, or any of those allowed."""
     if start != "random":
         return np.full(count, known.index(start), np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -119,5 +120,5 @@ def _rows(population: Population) -> tuple[list[list[Row]], list[list[Row]]]:
         columns = [getattr(population, name).tolist() for name in names]
         rows = [list(row) for row in zip(*columns, strict=True)]
         places = ends.tolist()
-        found.append([rows[start:end] for start, end in zip(places, places[1:], strict=False)])
+        found.append([rows[start:end] for start, end in pairwise(places)])
     return found[0], found[1]
