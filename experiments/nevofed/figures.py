@@ -2,10 +2,10 @@
 
     python experiments/nevofed/figures.py apnea runs/apnea runs/apnea_fedavg
 
-Prints the comparison as Markdown, with the best run of each side by psi on training rows (the paper's Table 5; federated
-averaging does not record psi, so it is computed here from its model and the data), and writes beside this file NAME.csv
-(every run and client), NAME.png (box plots) and NAME_best.svg and NAME_best.txt (the best evolved network). Needs the
-data folder.
+Prints the comparison as Markdown, with the best run of each side by psi on training rows (the paper's Table 5;
+federated averaging does not record psi, so it is computed here from its model and the data), and writes beside this
+file NAME.csv (every run and client), NAME.png (box plots) and NAME_best.svg and NAME_best.txt (the best evolved
+network). Needs the data folder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def genome_sizes(group: Group) -> str:
     if not events:
         return ""
     size, text = (np.mean([event[name] for event in events]) for name in ("genome_bytes", "genome_json_bytes"))
-    return f"{group.name}: a genome travels in {size:.0f} bytes, as JSON it would be {text:.0f} ({text / size:.1f} times)\n"
+    return f"{group.name}: a genome is {size:.0f} bytes on the wire and {text:.0f} as JSON ({text / size:.1f} times)\n"
 
 
 def write_csv(groups: list[Group], path: Path) -> None:
