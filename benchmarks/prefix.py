@@ -25,8 +25,9 @@ import torch  # noqa: E402  (it reads the environment when it is loaded)
 
 from atoll import spaces  # noqa: E402
 from atoll.learning.batches import Rows, bounds  # noqa: E402
+from atoll.learning.evaluation import counted  # noqa: E402
 from atoll.learning.networks import load, network  # noqa: E402
-from atoll.learning.prefix import counted, evaluate_keys  # noqa: E402
+from atoll.learning.prefix import evaluate_keys  # noqa: E402
 from atoll.search import genetic, pareto  # noqa: E402
 from atoll.spaces import choice  # noqa: E402
 

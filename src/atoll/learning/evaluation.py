@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from atoll.learning.batches import Rows, bounds
@@ -38,14 +38,14 @@ def evaluate(
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
-            counts = _added(counts, run(inputs), labels)
+            found = counted(run(inputs), labels)
+            counts = found + counts if counts.rows else found
     return counts
 
 
-def _added(counts: Counts, logits: torch.Tensor, labels: torch.Tensor) -> Counts:
+def counted(logits: Tensor, labels: Tensor) -> Counts:
+    """The counts of one batch."""
     classes = logits.shape[1]
     pairs = (labels * classes + logits.argmax(1)).cpu().numpy()
     confusion = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
-    loss = float(functional.cross_entropy(logits, labels, reduction="sum"))
-    found = Counts(confusion.astype(np.int64), loss)
-    return found + counts if counts.rows else found
+    return Counts(confusion.astype(np.int64), float(functional.cross_entropy(logits, labels, reduction="sum")))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from atoll.learning.batches import Rows, bounds
+from atoll.learning.evaluation import counted
 from atoll.learning.metrics import Counts
 from atoll.learning.networks import load
 from atoll.messages import Array, Tensors
@@ -88,11 +87,3 @@ def _below(module: ChoiceNetwork, node: Node, x: Tensor, depth: int) -> Iterator
         yield node.ends, module.run_head(x)
     for branch, following in node.following.items():
         yield from _below(module, following, module.run_block(depth, branch, x), depth + 1)
-
-
-def counted(logits: Tensor, labels: Tensor) -> Counts:
-    """The counts of one batch."""
-    classes = logits.shape[1]
-    pairs = (labels * classes + logits.argmax(1)).cpu().numpy()
-    confusion = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
-    return Counts(confusion.astype(np.int64), float(functional.cross_entropy(logits, labels, reduction="sum")))
