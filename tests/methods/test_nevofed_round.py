@@ -164,6 +164,7 @@ def test_constant_features_do_no_harm_and_have_no_importance(tmp_path: Path) -> 
     assert best["objectives"]["test_f1"] > 0.9
     importance = best["about"]["importance"]
     assert importance["0"] > 0.3 and importance.get("1", 0.0) == 0.0
+    assert {event["metrics"]["constant_features"] for event in run.rounds} == {1}
 
 
 def test_missing_features_are_refused_or_filled() -> None:

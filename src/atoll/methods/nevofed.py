@@ -135,6 +135,7 @@ class NEvoFed:
                 "confusion": guard.Counts((self.reading.classes, self.reading.classes), rows),
                 "links": guard.Count(most),
                 "species": guard.Count(self.settings.population),
+                "constant": guard.Count(self.settings.inputs * self.reading.steps),
             }
             macs = links * rows * self.config.generations
             tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
@@ -246,6 +247,7 @@ class NEvoFed:
             "hidden": float(np.mean([len(network.node) - self.settings.outputs for network in networks])),
             "links": float(np.mean([len(network.source) for network in networks])),
             "species": float(np.mean([reply["species"] for reply in replies.values()])),
+            "constant_features": max(int(reply["constant"]) for reply in replies.values()),
             "genome_bytes": float(np.mean([len(reply["genome"]) for reply in replies.values()])),
             "genome_json_bytes": float(np.mean([len(to_json(genome)) for genome in genomes])),
         }
@@ -349,6 +351,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
         "confusion": scoring.confusions(island.best, x, y, reading)[0],
         "links": len(island.population.source),
         "species": len(island.species.number),
+        "constant": int((x == x[0]).all(axis=0).sum()),
     }
 
 
