@@ -67,6 +67,18 @@ def genome_sizes(group: Group) -> str:
     return f"{group.name}: a genome is {size:.0f} bytes on the wire and {text:.0f} as JSON ({text / size:.1f} times)\n"
 
 
+def personal(group: Group) -> str:
+    """The clients' own bests, each on its own client's test rows."""
+    runs = []
+    for run in group.runs:
+        own = [c for c in run.run.result["candidates"] if c["id"].startswith("personal-")]
+        runs.append([figures["test_f1"] for c in own for figures in c["clients"].values()])
+    if not all(runs):
+        return ""
+    means = [float(np.mean(values)) for values in runs]
+    return f"{group.name}: personalised networks, each on its own client's test rows: {spread(means)}\n"
+
+
 def write_csv(groups: list[Group], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -83,7 +95,7 @@ def main() -> None:
     name, groups = sys.argv[1], gather([Path(folder) for folder in sys.argv[2:]])
     print(markdown(groups))
     print(best_rows(groups))
-    print("".join(genome_sizes(group) for group in groups))
+    print("".join(genome_sizes(group) + personal(group) for group in groups))
     write_csv(groups, HERE / f"{name}.csv")
     draw_boxes(groups, HERE / f"{name}.png")
     best = groups[0].best()

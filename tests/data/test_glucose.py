@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from atoll.data import DataSettings, load
 from atoll.data.glucose import FEATURES, ohio_t1dm, read_subject, rows_of
 from atoll.errors import DataError
+from atoll.rng import stream
 
 START = datetime(2027, 1, 30, 23, 0, 0)
 
@@ -59,7 +59,7 @@ def test_moments_near_a_gap_are_left_out(tmp_path: Path) -> None:
 
 
 def test_subjects_are_clients_with_their_published_test_part(tmp_path: Path) -> None:
-    rng = np.random.Generator(np.random.PCG64(1))
+    rng = stream(1, "glucose")
     for subject in ("559", "563"):
         for kind, steps in (("training", 60), ("testing", 40)):
             values = [float(value) for value in rng.uniform(45, 300, steps)]

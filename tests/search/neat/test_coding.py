@@ -17,7 +17,7 @@ from atoll.search.neat.coding import decode, encode, read, to_json
 from atoll.search.neat.names import OUTPUTS_FROM, split_name
 from atoll.search.neat.population import Population, gathered
 from atoll.search.neat.settings import NeatSettings
-from search.neat.test_islands_agree import configurations, grown
+from search.neat.islands import configurations, grown
 
 OUT, LIMITS = OUTPUTS_FROM, Limits(2, 1, 10, 20, 30.0, False)
 A, B = split_name(0, OUT, 1), split_name(1, OUT, 1)

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from atoll.rng import stream
 from atoll.search.neat import structure
-from atoll.search.neat.attributes import mutate_attributes
 from atoll.search.neat.crossover import cross
 from atoll.search.neat.genes import align
 from atoll.search.neat.names import split_name
 from atoll.search.neat.population import Population, joined
 from atoll.search.neat.settings import NeatSettings
-from atoll.search.neat.start import first_generation
+from search.neat.islands import configurations, grown
 
 Origin = tuple[int, int, int]
 
@@ -37,21 +36,6 @@ def recorded(known: dict[int, Origin]) -> Callable[[int, int, int], int]:
         return name
 
     return name_it
-
-
-configurations = st.builds(
-    NeatSettings,
-    inputs=st.integers(1, 6),
-    outputs=st.integers(1, 4),
-    recurrent=st.booleans(),
-    population=st.integers(2, 8),
-    start=st.sampled_from(["fs_neat_nohidden", "unconnected", "full"]),
-    node_add=st.floats(0.3, 1.0),
-    link_add=st.floats(0.3, 1.0),
-    node_delete=st.floats(0.0, 0.3),
-    link_delete=st.floats(0.0, 0.3),
-    enabled_mutation=st.floats(0.0, 0.5),
-)
 
 
 @given(configurations, st.integers(0, 10_000))
@@ -82,14 +66,6 @@ def test_crossing_genomes_of_different_clients_never_aligns_different_genes(told
         weights = [by_name(everyone[int(parent)]) for parent in (one[place], other[place])]
         for key, weight in by_name(children[place]).items():
             assert weight in {own[key] for own in weights if key in own}
-
-
-def grown(told: NeatSettings, seed: int, number: int) -> Population:
-    rng = stream(seed, "island", number)
-    population = first_generation(told, rng)
-    for _ in range(6):
-        population = mutate_attributes(structure.mutate_structure(population, told, rng), told, rng)
-    return population
 
 
 def by_name(genome: Population) -> dict[tuple[int, int], float]:

@@ -9,7 +9,7 @@ from atoll.search.neat.checking import Limits, problem_of
 from atoll.search.neat.names import OUTPUTS_FROM, split_name
 from atoll.search.neat.settings import NeatSettings
 from atoll.search.neat.structure import add_link, add_node, closes_circle, delete_node
-from search.neat.test_islands_agree import configurations, grown
+from search.neat.islands import configurations, grown
 
 OUT = OUTPUTS_FROM
 TOLD = NeatSettings(inputs=2, outputs=1)
