@@ -29,6 +29,7 @@ NEARLY = {"bytes_up"}  # a loss travels as decimal text, whose length depends on
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 3, "fraction": 0.75, "hidden": [8]},
+    "nevofed": {"rounds": 4, "population": 12, "fraction": 0.75},
     "central": {"rounds": 3, "hidden": [8]},
     "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8},
     "moefl": {"rounds": 4, "fitness_rounds": 2, "population": 3, "epochs": 1, "batch": 8},

@@ -26,6 +26,7 @@ SPACES = {
     "choice": "atoll.spaces.choice",
     "fixed": "atoll.spaces.fixed",
     "sparse": "atoll.spaces.sparse",
+    "genome": "atoll.spaces.genome",
 }
 
 __all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]
