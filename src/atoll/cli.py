@@ -110,11 +110,108 @@ def resume(
 
 
 @app.command()
+def retrain(
+    directory: Annotated[Path, typer.Argument(help="A run directory, of any method.")],
+    pick: Annotated[str, typer.Option(help="Networks of the run, by pick or name: high1,knee1,standard")] = "high",
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Another partition than the run's: iid, shards:2, ...")] = None,
+    clients: Annotated[int | None, typer.Option(help="Another number of clients.")] = None,
+    data: Annotated[str | None, typer.Option(help="Other data than the run's: a data set, or a folder.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the run's.")] = None,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="The new run directory; default runs/retrain-DATA-N.")] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Train chosen networks of a run from scratch, side by side: the validation of what a search found."""
+    from atoll import launch
+    from atoll.assemble import free_run_directory
+    from atoll.config import resolve
+    from atoll.reading import load
+    from atoll.retraining import assemble_retraining
+
+    options = {
+        "data": data,
+        "data.clients": clients,
+        "data.partition": partition,
+        "rounds": rounds,
+        "seed": seed,
+        "engine.workers": workers,
+    }
+    experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or []))
+    folder = out if out is not None else free_run_directory(experiment)
+    with _watched(quiet, folder) as watching:
+        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+    _show(found, what_next=True)
+
+
+@app.command()
+def sweep(
+    target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
+    seeds: Annotated[str, typer.Option(help="How many (20), a range (1-20) or a list (1,2,5).")] = "20",
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE.")] = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Run an experiment with many seeds; called again, it goes on where it stopped. See `atoll compare`."""
+    from atoll.assemble import assemble
+    from atoll.config import resolve
+    from atoll.sweeping import seeds_from
+    from atoll.sweeping import sweep as run_all
+
+    experiment = resolve(assemble(str(target), {"engine.workers": workers}, settings or []))
+    folder = out if out is not None else Path("runs") / target.stem
+    numbers = seeds_from(seeds, experiment.seed)
+    with _watched(quiet, folder, again=f"atoll sweep {target}") as watching:
+        for found in run_all(experiment, numbers, folder, data_dir=data_dir, watch=lambda _: watching):
+            out_console.print(f"finished: {found.path}", markup=False, highlight=False, soft_wrap=True)
+    out_console.print(f"compare them with: atoll compare {folder} ...", markup=False, highlight=False)
+
+
+@app.command()
 def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
     """What a run found and what it cost."""
     from atoll.reading import load
 
     _show(load(directory))
+
+
+@app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
+    out: Annotated[Path | None, typer.Option(help="Also a picture with box plots (png or svg).")] = None,
+) -> None:
+    """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
+    from atoll.report.boxes import draw_boxes
+    from atoll.report.comparison import gather, markdown
+
+    groups = gather(directories)
+    out_console.print(markdown(groups), markup=False, highlight=False, soft_wrap=True, end="")
+    if out is not None:
+        draw_boxes(groups, out)
+        out_console.print(f"drawn in {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def explain(
+    directory: Annotated[Path, typer.Argument(help="A run directory of a method that evolves networks.")],
+    pick: Annotated[str, typer.Option(help="Which network: high (the global one), personal-CLIENT, ...")] = "high",
+    out: Annotated[Path | None, typer.Option(help="The folder of the files; default RUN/explained-PICK.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also network.onnx; needs the extra `export`.")] = False,
+) -> None:
+    """Draw an evolved network, write it as formulas, list its features, and export it as a plain NumPy file."""
+    from atoll.reading import load
+    from atoll.report.explain import explain as write_files
+
+    folder = out if out is not None else directory / f"explained-{pick}"
+    for path in write_files(load(directory), pick, folder, onnx):
+        out_console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+    out_console.print(
+        (folder / "formula.txt").read_text(encoding="utf-8"), markup=False, highlight=False, soft_wrap=True, end=""
+    )
 
 
 @app.command()
@@ -226,7 +323,7 @@ def main() -> None:
 
 
 @contextmanager
-def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
+def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
     """Progress, and Ctrl-C: the first one stops after the round and a checkpoint, the second at once."""
     from atoll.report.terminal import progress
 
@@ -246,7 +343,7 @@ def _watched(quiet: bool, folder: Path) -> Iterator[dict[str, Any]]:
         yield {"watcher": watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
-        _say(f"{pause}; go on with: atoll resume {shlex.quote(str(folder))}")
+        _say(f"{pause}; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()

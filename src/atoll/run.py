@@ -130,13 +130,18 @@ class Loop:
         return result
 
     def _keep(self, candidate: Candidate) -> dict[str, Any]:
-        return {
+        kept = {
             "id": candidate.id,
             "architecture": candidate.architecture,
             "objectives": dict(candidate.objectives),
             "picks": candidate.picks,
             "weights": self.directory.save_model(self._model(candidate)),
         }
+        if candidate.about:
+            kept["about"] = dict(candidate.about)
+        if candidate.clients:
+            kept["clients"] = {name: dict(figures) for name, figures in candidate.clients.items()}
+        return kept
 
     def _model(self, candidate: Candidate) -> Model:
         return Model(candidate.architecture, candidate.weights, candidate.statistics, self.schema)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from atoll.data import builtin, images_known, sensors
+from atoll.data import builtin, glucose, images_known, sensors, walking
 from atoll.data.places import data_folder
 from atoll.data.published import PUBLISHED
 from atoll.data.source import Source
@@ -73,6 +73,10 @@ _ALL = (
         sensors.apnea_hrv_5min,
         "apnea_hrv.npz",
     ),
+    Dataset("ohio_t1dm", "table", "by files", 7, "Marling, Bunescu 2020, 12 subjects", glucose.ohio_t1dm, "*-ws-*.xml"),
+    Dataset(
+        "har70plus", "table", "by files", 7, "Ustad et al. 2023, 18 subjects", walking.har70plus, "5[0-9][0-9].csv"
+    ),
 )
 DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ALL}
 NAMES: tuple[str, ...] = tuple(DATASETS)
@@ -101,5 +105,7 @@ def _present(dataset: Dataset, folder: Path | None) -> bool:
     if folder is None:
         return False
     if dataset.file:
+        if "*" in dataset.file or "[" in dataset.file:
+            return any(folder.rglob(dataset.file))
         return any((place / dataset.file).is_file() for place in (folder, folder / dataset.name))
     return bool(images_known.find(dataset.name, folder))

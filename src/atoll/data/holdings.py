@@ -11,7 +11,8 @@ from atoll.data.missing import fill_missing
 from atoll.data.partition import Indices, Partition
 from atoll.data.scaling import Floats, Scaling, fit
 from atoll.data.source import Missing, Scale, Source
-from atoll.data.split import Blocks, Shares, split
+from atoll.data.split import Blocks, Shares, as_published, split
+from atoll.errors import DataError
 from atoll.messages import PARTS, Array, Part
 
 SLICE = 2000  # rows of the official test set that one pseudo-client holds
@@ -56,7 +57,12 @@ def prepare(
 ) -> Holdings:
     """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling."""
     names = list(names)
-    rows, bounds = split(partition, source.y, names, preparation.split, seed, preparation.blocks)
+    if preparation.blocks == "official":
+        if source.parts is None:
+            raise DataError("data.blocks = 'official': this data has no published parts; use random or contiguous")
+        rows, bounds = as_published(partition, source.parts, names)
+    else:
+        rows, bounds = split(partition, source.y, names, preparation.split, seed, preparation.blocks)
     x = fill_missing(source.x, rows, bounds, names, preparation.missing, source.schema.features)
     y = source.y
     benchmark: list[str] = []

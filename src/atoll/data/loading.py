@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
-from atoll.errors import DataError
+from atoll.errors import DataError, nearest
 from atoll.rng import Generator, stream
 
 CLIENTS = 10  # when a partition needs a number and none is given
@@ -29,6 +30,8 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
 def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
     """The federation, and the settings with everything decided that was left to the data."""
     source = _read(settings, data_dir)
+    if settings.only is not None:
+        source = only(source, settings.only)
     if settings.rows is not None:
         source = _cap_training(source, settings.rows, stream(seed, "rows"))
     if settings.test_rows is not None:
@@ -98,6 +101,25 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
     return Partition(np.concatenate(pieces), offsets), [names[int(client)] for client in chosen]
 
 
+def only(source: Source, names: Sequence[str]) -> Source:
+    """The rows of these natural clients, in the order of the data."""
+    if source.groups is None:
+        raise DataError("data.only: this data set does not say whose its rows are; leave it out")
+    for name in names:
+        if name not in source.group_names:
+            raise DataError(f"data.only: there is no client '{name}'; {nearest(name, source.group_names)}")
+    if not names:
+        raise DataError("data.only is empty; name at least one client, or leave it out for all")
+    places = [place for place, name in enumerate(source.group_names) if name in names]
+    new_place = np.full(len(source.group_names), -1)
+    new_place[places] = np.arange(len(places))
+    kept = np.flatnonzero(np.isin(source.groups, places))
+    chosen = tuple(source.group_names[place] for place in places)
+    groups = new_place[source.groups[kept]]
+    parts = None if source.parts is None else source.parts[kept]
+    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, group_names=chosen, parts=parts)
+
+
 def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
     if settings.name is not None:
         return catalog.read(settings.name, data_dir)
@@ -109,7 +131,8 @@ def _cap_training(source: Source, rows: int, rng: Generator) -> Source:
         raise DataError(f"data.rows = {rows}: there are only {len(source.y)} training rows; lower it or leave it out")
     kept = balanced(source.y, rows, rng)
     groups = None if source.groups is None else source.groups[kept]
-    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups)
+    parts = None if source.parts is None else source.parts[kept]
+    return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, parts=parts)
 
 
 def _cap_test(source: Source, rows: int, rng: Generator) -> Source:

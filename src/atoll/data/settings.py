@@ -54,6 +54,7 @@ class DataSettings(BaseModel):
     folder: StrictStr | None = Field(None, description="own data: one CSV or NPZ per client, or client/class/*.png")
     clients: StrictInt | None = Field(None, description="default: 10; natural partition: all there are")
     partition: StrictStr | None = Field(None, description="iid, natural, classes:K, shards:K, dirichlet:A, quantity:A")
+    only: tuple[StrictStr, ...] | None = Field(None, description="natural clients: use these, by name")
     rows: StrictInt | None = Field(None, description="use only so many training rows, drawn at random, by class")
     test_rows: StrictInt | None = Field(None, description="use only so many rows of the official test set")
     split: tuple[StrictFloat, StrictFloat, StrictFloat] | None = Field(
@@ -61,7 +62,9 @@ class DataSettings(BaseModel):
         description="each client's train, validation and test share; default 0.6, 0.2, 0.2 or, with an "
         "official test set, 0.8, 0.2, 0",
     )
-    blocks: Blocks | None = Field(None, description="random, contiguous (order of time), by_class (time in a class)")
+    blocks: Blocks | None = Field(
+        None, description="random, contiguous (order of time), by_class (time in a class), official"
+    )
     scale: Scale | None = Field(
         None,
         description="none, client, federated (count, mean and variance leave the client); "

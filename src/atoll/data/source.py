@@ -40,6 +40,7 @@ class Source:
     group_names: tuple[str, ...] = ()
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
+    parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
 
 
 def make_source(
@@ -52,6 +53,7 @@ def make_source(
     group_names: Sequence[str] = (),
     test: tuple[Array, Array] | None = None,
     defaults: Defaults = Defaults(),  # noqa: B008 - frozen
+    parts: Indices | None = None,
     what: str = "x and y",
 ) -> Source:
     """Check the arrays, bring images to channels-first and number the classes. `what` names them in messages."""
@@ -76,7 +78,7 @@ def make_source(
         if test_x.dtype.kind == "f" and np.isnan(test_x).any():
             raise DataError(f"{what}: the test rows hold missing values and belong to no client; fill or remove them")
         checked_test = (test_x, test_y)
-    return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults)
+    return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults, parts)
 
 
 def channels_first(x: Array, what: str) -> Array:

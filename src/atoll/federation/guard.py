@@ -5,7 +5,7 @@ A task's `returns` is a table of the same form as the payload that may come back
     {"weights": TensorsLike.of(weights), "correct": Count(120), "confusion": Counts((10, 10), total=120)}
 
 `inspect` gives None for a good payload and a reason in words for a bad one; the first word says which rule:
-`schema`, `shape`, `dtype`, `nonfinite` or `count`.
+`schema`, `shape`, `dtype`, `nonfinite`, `count`, `mask` or `genome`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from atoll.messages import Array, Tensors
+from atoll.search.neat.checking import Limits
+from atoll.search.neat.coding import read as read_genome
 
 
 class Description(Protocol):
@@ -49,6 +51,24 @@ class TensorsLike:
             if fault:
                 return f"{fault} in {name!r}"
         return None
+
+
+@dataclass(frozen=True)
+class OnGraph(TensorsLike):
+    """Tensors like these, where each one named in `connections` is the vector of weights along a graph of that many.
+
+    A graph's weights have no place for one outside of it: a whole matrix, or another number of them, breaks this rule.
+    """
+
+    connections: Mapping[str, int]
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, Tensors):
+            for name, count in self.connections.items():
+                array = value.get(name)
+                if array is not None and array.shape != (count,):
+                    return f"mask: weights of shape {array.shape} for a graph of {count} connections in {name!r}"
+        return super().problem(value)
 
 
 @dataclass(frozen=True)
@@ -125,8 +145,27 @@ class Number:
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
+@dataclass(frozen=True)
+class GenomeBytes:
+    """The bytes of one sound genome within these limits (see `atoll.search.neat.coding`)."""
+
+    inputs: int
+    outputs: int
+    hidden: int
+    links: int
+    bound: float
+    recurrent: bool
+
+    def problem(self, value: Any) -> str | None:
+        if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 1:
+            return "schema: something else where the bytes of a genome were asked for"
+        reason, _ = read_genome(value, Limits(**asdict(self)))
+        return f"genome: {reason}" if reason else None
+
+
 DESCRIPTIONS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number)
+    kind.__name__: kind
+    for kind in (TensorsLike, OnGraph, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
 }
 
 

@@ -42,6 +42,8 @@ class Candidate:
     picks: list[str]
     weights: Tensors
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
+    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures on each client's own test rows
+    about: Mapping[str, Any] = field(default_factory=dict)  # what else a reader of the result should know of it
 
 
 StateT = TypeVar("StateT")

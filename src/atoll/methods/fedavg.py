@@ -21,12 +21,22 @@ from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.guard import TensorsLike
 from atoll.learning.client import Client
+from atoll.learning.metrics import Counts
 from atoll.learning.networks import network
 from atoll.learning.settings import TrainSettings
 from atoll.learning.training import train
 from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
 from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import audit, calibrated, figures, final_objectives, validate, what_went_wrong
+from atoll.methods.measure import (
+    audit,
+    audit_each,
+    calibrated,
+    client_figures,
+    figures,
+    final_objectives,
+    validate,
+    what_went_wrong,
+)
 from atoll.rng import Generator
 from atoll.search.averaging import Mean
 from atoll.search.sampling import choose
@@ -106,10 +116,12 @@ class FedAvg:
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         everyone = federation.clients()
         validation = validate(federation, everyone, self.architecture, state.weights)
-        test = audit(federation, self.architecture, state.weights)
+        each = audit_each(federation, self.architecture, state.weights)
+        test = sum(each.values(), Counts.zero(self.architecture["classes"])) if each else None
         objectives = final_objectives(validation, test, self.cost)
         statistics = calibrated(federation, everyone, self.architecture, state.weights)
-        return [Candidate("final", self.architecture, objectives, ["high"], state.weights, statistics)]
+        own = client_figures(federation, each)
+        return [Candidate("final", self.architecture, objectives, ["high"], state.weights, statistics, own)]
 
     def _train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
         settings = self.config

@@ -6,7 +6,7 @@ The server's halves come first, the clients' jobs after them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll import spaces
@@ -63,6 +63,25 @@ def audit(federation: Federation, architecture: dict[str, Any], weights: Tensors
     return _evaluate_on(federation, federation.auditors(), "test", architecture, weights, audit=True)
 
 
+def audit_each(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> dict[str, Counts]:
+    """The same, for each holder of test data by itself."""
+    return _counts_on(federation, federation.auditors(), "test", architecture, weights, audit=True)
+
+
+def client_figures(federation: Federation, each: Mapping[str, Counts]) -> dict[str, dict[str, float]]:
+    """A network on each client's own test rows; empty where the test data belongs to no client."""
+    own = {info.name for info in federation.clients()}
+    return {
+        name: {
+            "test_f1": weighted_f1(counts.confusion),
+            "test_error": 1.0 - accuracy(counts.confusion),
+            "test_rows": counts.rows,
+        }
+        for name, counts in each.items()
+        if name in own
+    }
+
+
 def calibrated(
     federation: Federation,
     clients: Sequence[ClientInfo],
@@ -117,6 +136,21 @@ def _evaluate_on(
     weights: Tensors,
     audit: bool,
 ) -> Counts | None:
+    each = _counts_on(federation, clients, part, architecture, weights, audit)
+    if not each:
+        return None
+    return sum(each.values(), Counts.zero(int(architecture["classes"])))
+
+
+def _counts_on(
+    federation: Federation,
+    clients: Sequence[ClientInfo],
+    part: Part,
+    architecture: dict[str, Any],
+    weights: Tensors,
+    audit: bool,
+) -> dict[str, Counts]:
+    """Each client's counts; empty if nobody has such a part."""
     macs = spaces.cost(architecture).macs
     outputs = int(architecture["classes"])
     payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": TEST_BATCH}
@@ -133,17 +167,15 @@ def _evaluate_on(
         for info in clients
         if info.sizes[part] > 0
     ]
-    if not tasks:
-        return None
-    total, errors = Counts.zero(outputs), []
+    each, errors = {}, []
     for reply in federation.map(tasks):
         if reply.ok:
-            total += Counts.from_payload(reply.payload)
+            each[reply.task.client] = Counts.from_payload(reply.payload)
         else:
             errors.append(reply.error)
-    if not total.rows:
+    if tasks and not each:
         raise TooFewReplies(f"no client answered with {part} figures ({what_went_wrong(errors)})")
-    return total
+    return each
 
 
 def what_went_wrong(errors: Sequence[str | None]) -> str:

@@ -149,6 +149,6 @@ def _words(metrics: dict[str, Any], best: float, total: Account) -> str:
 def _figure(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    if name.endswith("error"):
+    if name.endswith(("error", "f1", "psi")):
         return f"{value:.4f}"
     return amount(value) if name.endswith("bytes") else f"{value:,.0f}"

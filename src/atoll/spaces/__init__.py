@@ -25,6 +25,8 @@ Architecture = Mapping[str, Any]
 SPACES = {
     "choice": "atoll.spaces.choice",
     "fixed": "atoll.spaces.fixed",
+    "sparse": "atoll.spaces.sparse",
+    "genome": "atoll.spaces.genome",
 }
 
 __all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]

@@ -1,0 +1,393 @@
+"""NEvoFed: networks evolved where the data is, with no averaging at all.
+
+L. L. Custode, I. De Falco, A. Della Cioppa, G. Iacca, U. Scafuri, "NEvoFed: A Decentralized Approach to Federated
+Neuroevolution of Heterogeneous Neural Networks", GECCO 2024: Algorithm 2. Each client evolves a population of its own
+by NEAT; the clients' best networks visit all others and stay where they are better than the worst. In the order of its
+lines:
+
+     4      choose the clients of the round                  NEvoFed.step, choose
+     6-8    a client's first generation                      _update_job, settle
+     9      a client's generations, its best so far          NEvoFed._update, _update_job
+    11-13   the bests visit all others                       NEvoFed._exchange, _welcome_job
+    15-17   each best is scored by all clients               NEvoFed._judge, _judge_job
+    18-20   psi, the mean; the largest is the global model   NEvoFed.results
+
+A client's population stays in its memory; what travels is one genome, in a few hundred bytes. Readings that differ from
+the paper's letter are in docs/papers.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from atoll import spaces, wire
+from atoll.errors import TooFewReplies
+from atoll.federation import guard
+from atoll.federation.base import Federation
+from atoll.learning.client import Client
+from atoll.learning.metrics import accuracy, weighted_f1
+from atoll.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
+from atoll.methods.base import Candidate, Metrics
+from atoll.methods.measure import what_went_wrong
+from atoll.methods.nevofed_config import NEvoFedConfig
+from atoll.rng import Generator
+from atoll.search.neat import scoring
+from atoll.search.neat.checking import Limits
+from atoll.search.neat.coding import decode, encode, to_json
+from atoll.search.neat.expression import expressed, structure, used_inputs
+from atoll.search.neat.island import Island, Score, next_generation, settle, welcome
+from atoll.search.neat.population import Population, joined
+from atoll.search.neat.scoring import Confusions, Reading
+from atoll.search.neat.settings import NeatSettings
+from atoll.search.sampling import choose
+from atoll.spaces.genome import weights_of
+
+UPDATE = "atoll.methods.nevofed:update"
+WELCOME = "atoll.methods.nevofed:welcome"
+JUDGE = "atoll.methods.nevofed:judge"
+IMPORTANCE = "atoll.methods.nevofed:importance"
+
+Judged = dict[str, Confusions]  # client -> genomes x true class x answered class
+
+
+@dataclass(frozen=True)
+class NEvoFedState:
+    round: int
+    bests: dict[str, Array]  # client -> the bytes of its best genome so far
+    links: dict[str, int]  # client -> links of its whole population, for reckoning what a generation costs
+
+
+class NEvoFed:
+    """The server's side."""
+
+    name: ClassVar[str] = "nevofed"
+    summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
+    Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
+    State: ClassVar[type[NEvoFedState]] = NEvoFedState
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, config: NEvoFedConfig, schema: Schema) -> None:
+        self.config = config
+        self.schema = schema
+        self.reading = config.reading(schema)
+        self.settings = config.neat(schema)
+        self.limits = Limits.of(self.settings)
+        self.fitness = scoring.find_fitness(config.fitness)
+
+    def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
+        return NEvoFedState(0, {}, {})
+
+    def step(self, state: NEvoFedState, federation: Federation, rng: Generator) -> tuple[NEvoFedState, Metrics]:
+        infos = {info.name: info for info in federation.clients()}
+        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        replies, failed = self._update(state, chosen, federation)
+        bests = {name: reply["genome"] for name, reply in replies.items()}
+        stayed = self._exchange(bests, [infos[name] for name in bests], federation)
+        links = {name: int(reply["links"]) for name, reply in replies.items()}
+        new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.links, **links})
+        metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
+        return new, metrics | self._test_figures(new, federation)
+
+    def done(self, state: NEvoFedState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: NEvoFedState) -> list[Candidate]:
+        return []
+
+    def results(self, state: NEvoFedState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """The global model, then every client's own best."""
+        names = [info.name for info in federation.clients() if info.name in state.bests]
+        codes = [state.bests[name] for name in names]
+        winner, psi = self._global(codes, federation)
+        test = self._judge(codes, federation.auditors(), "test", federation, audit=True)
+        validation = self._judge(codes, federation.clients(), "validation", federation, audit=True)
+        best = self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)
+        found = [replace(best, about={"importance": self._importance(codes[winner], federation)})]
+        for place, name in enumerate(names):
+            own = [{name: judged[name]} if name in judged else judged for judged in (validation, test)]
+            label = f"personal-{name}"
+            found.append(self._candidate(label, [label], codes[place], psi[place], place, *own))
+        return found
+
+    # -- lines 5-10: generations on the clients ------------------------------------------------------------------------
+
+    def _update(
+        self, state: NEvoFedState, chosen: Sequence[ClientInfo], federation: Federation
+    ) -> tuple[dict[str, Payload], dict[str, str]]:
+        """Each client's best so far with its counts, and why others have none."""
+        payload = self._payload() | {
+            "generations": self.config.generations,
+            "fitness": self.config.fitness,
+            "one_class": self.config.one_class,
+        }
+        most = self.settings.population * (self.limits.links + self.limits.hidden)
+        tasks = []
+        for info in chosen:
+            rows = info.sizes["train"]
+            links = state.links.get(info.name, self.settings.population * self.settings.outputs)
+            returns = {
+                "genome": guard.GenomeBytes(**asdict(self.limits)),
+                "confusion": guard.Counts((self.reading.classes, self.reading.classes), rows),
+                "links": guard.Count(most),
+                "species": guard.Count(self.settings.population),
+                "constant": guard.Count(self.settings.inputs * self.reading.steps),
+            }
+            macs = links * rows * self.config.generations
+            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
+        replies, failed = {}, {}
+        for reply in federation.map(tasks):
+            if reply.ok:
+                replies[reply.task.client] = reply.payload
+            else:
+                failed[reply.task.client] = str(reply.error)
+        if not replies:
+            raise TooFewReplies(
+                f"none of {len(tasks)} clients returned a usable network ({what_went_wrong(list(failed.values()))})"
+            )
+        return replies, failed
+
+    # -- lines 11-13: migration ----------------------------------------------------------------------------------------
+
+    def _exchange(self, bests: Mapping[str, Array], chosen: Sequence[ClientInfo], federation: Federation) -> int:
+        """Every client receives the bests of all others; how many of them stay, in all.
+
+        They travel as named tensors, so that a best which has not changed since the last round is not sent again.
+        """
+        tasks = []
+        for info in chosen:
+            guests = Tensors({name: code for name, code in bests.items() if name != info.name})
+            if guests:
+                links = sum(len(self._genome(code).source) for code in guests.values())
+                payload = self._payload() | {"guests": guests, "fitness": self.config.fitness}
+                returns = {"stayed": guard.Count(len(guests))}
+                macs = links * info.sizes["train"]
+                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns))
+        return sum(int(reply.payload["stayed"]) for reply in federation.map(tasks) if reply.ok)
+
+    # -- lines 15-20: the global model ---------------------------------------------------------------------------------
+
+    def _global(self, codes: Sequence[Array], federation: Federation, audit: bool = False) -> tuple[int, Array]:
+        """The place of the best by psi, the mean over all clients of the fitness on their training rows; and psi."""
+        judged = self._judge(codes, federation.clients(), "train", federation, audit)
+        if not judged:
+            raise TooFewReplies("no client answered with its counts for the choice of the global model")
+        psi = np.mean([self.fitness(found) for found in judged.values()], axis=0)
+        return int(psi.argmax()), psi
+
+    def _judge(
+        self,
+        codes: Sequence[Array],
+        clients: Sequence[ClientInfo],
+        part: Part,
+        federation: Federation,
+        audit: bool,
+    ) -> Judged:
+        """What each of these genomes gets right and wrong on a part of each client's data."""
+        payload = self._payload() | {"genomes": list(codes), "part": part}
+        links = sum(len(self._genome(code).source) for code in codes)
+        classes = self.reading.classes
+        tasks = [
+            Task(
+                f"judge-{part}:{info.name}",
+                info.name,
+                JUDGE,
+                payload,
+                links * info.sizes[part],
+                {"confusions": guard.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
+                audit,
+            )
+            for info in clients
+            if info.sizes[part] > 0
+        ]
+        return {reply.task.client: reply.payload["confusions"] for reply in federation.map(tasks) if reply.ok}
+
+    def _importance(self, code: Array, federation: Federation) -> dict[str, float]:
+        """Permutation importance of each feature used: how much the mean fitness on the clients' test rows falls when
+        the feature's values are shuffled among a client's rows. For the report, and not charged to the search."""
+        used = used_inputs(expressed(self._genome(code)))
+        repeats, classes = self.config.importance_repeats, self.reading.classes
+        tasks = [
+            Task(
+                f"importance:{info.name}",
+                info.name,
+                IMPORTANCE,
+                self._payload() | {"genome": code, "features": used, "repeats": repeats},
+                returns={
+                    "confusions": guard.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
+                    "confusion": guard.Counts((classes, classes), info.sizes["test"]),
+                },
+                audit=True,
+            )
+            for info in federation.auditors()
+            if used and repeats
+        ]
+        falls = [
+            self.fitness(reply.payload["confusion"][None]) - self.fitness(reply.payload["confusions"])
+            for reply in federation.map(tasks)
+            if reply.ok
+        ]
+        values = np.mean(falls, axis=0).tolist() if falls else []
+        return {str(place): value for place, value in zip(used, values, strict=False)}
+
+    # -- figures and what is kept --------------------------------------------------------------------------------------
+
+    def _metrics(self, replies: Mapping[str, Payload]) -> Metrics:
+        """Of the round: the clients' own bests on their own training rows; sizes of what travels."""
+        genomes = [self._genome(reply["genome"]) for reply in replies.values()]
+        counts = [reply["confusion"] for reply in replies.values()]
+        networks = [expressed(genome) for genome in genomes]
+        return {
+            "error": 1.0 - float(np.mean([accuracy(found) for found in counts])),
+            "f1": float(np.mean([weighted_f1(found) for found in counts])),
+            "hidden": float(np.mean([len(network.node) - self.settings.outputs for network in networks])),
+            "links": float(np.mean([len(network.source) for network in networks])),
+            "species": float(np.mean([reply["species"] for reply in replies.values()])),
+            "constant_features": max(int(reply["constant"]) for reply in replies.values()),
+            "genome_bytes": float(np.mean([len(reply["genome"]) for reply in replies.values()])),
+            "genome_json_bytes": float(np.mean([len(to_json(genome)) for genome in genomes])),
+        }
+
+    def _test_figures(self, state: NEvoFedState, federation: Federation) -> Metrics:
+        """For the report, and not charged to the search: what would be the global model now, on test rows."""
+        every = self.config.test_every
+        if not every or state.round % every:
+            return {}
+        codes = [state.bests[info.name] for info in federation.clients() if info.name in state.bests]
+        winner, psi = self._global(codes, federation, audit=True)
+        test = self._judge([codes[winner]], federation.auditors(), "test", federation, audit=True)
+        if not test:
+            return {"psi": float(psi[winner])}
+        return {"psi": float(psi[winner]), **_figures([found[0] for found in test.values()], "test_")}
+
+    def _candidate(
+        self, label: str, picks: list[str], code: Array, psi: float, place: int, validation: Judged, test: Judged
+    ) -> Candidate:
+        network = expressed(self._genome(code))
+        architecture = self._architecture(network)
+        cost = spaces.cost(architecture)
+        tested = {name: found[place] for name, found in test.items()}
+        judged = [found[place] for found in validation.values()] or list(tested.values())
+        objectives: dict[str, float] = {"error": _figures(judged, "")["error"]} if judged else {}
+        objectives |= _figures(list(tested.values()), "test_") if tested else {}
+        objectives |= {"psi": float(psi), "hidden": len(network.node) - self.settings.outputs}
+        objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": len(code)}
+        figures = {
+            name: {"test_f1": weighted_f1(found), "test_error": 1.0 - accuracy(found), "test_rows": int(found.sum())}
+            for name, found in tested.items()
+        }
+        return Candidate(label, architecture, objectives, picks, weights_of(network), clients=figures)
+
+    def _architecture(self, network: Population) -> dict[str, Any]:
+        reading = {name: value for name, value in asdict(self.reading).items() if name != "edges"}
+        head = {"space": "genome", "input": list(self.schema.shape), "edges": list(self.reading.edges)}
+        return head | reading | structure(network)
+
+    def _genome(self, code: Array) -> Population:
+        return decode(code, self.limits)
+
+    def _payload(self) -> Payload:
+        """What every task tells; as a tensor it is sent to a client once and only named afterwards."""
+        told = {"settings": self.settings.to_plain(), "reading": asdict(self.reading)}
+        return {"told": Tensors({"settings": np.frombuffer(wire.canonical(told).encode(), np.uint8)})}
+
+
+def _figures(found: Sequence[Array], prefix: str) -> dict[str, float]:
+    """Error over all rows together, and the mean over clients of the weighted F1."""
+    return {
+        f"{prefix}error": 1.0 - accuracy(np.sum(found, axis=0)),
+        f"{prefix}f1": float(np.mean([weighted_f1(counts) for counts in found])),
+    }
+
+
+# -- on the client ---------------------------------------------------------------------------------------------------
+
+
+def _rows(client: Client, part: Part) -> tuple[Array, Array]:
+    x, y = client.data.part(part)
+    if not np.isfinite(x).all():
+        raise ValueError(
+            "a feature is missing or infinite: set data.missing to 'mean', 'median' or 'zero' to fill gaps"
+        )
+    return x.reshape(len(x), -1), y
+
+
+def _told(payload: Payload) -> tuple[NeatSettings, Reading]:
+    told = json.loads(payload["told"]["settings"].tobytes())
+    reading = {**told["reading"], "edges": tuple(told["reading"]["edges"])}
+    return NeatSettings.from_plain(told["settings"]), Reading(**reading)
+
+
+def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
+    fitness = scoring.find_fitness(payload["fitness"])
+    return lambda population: fitness(scoring.confusions(population, x, y, reading))
+
+
+def _update_job(payload: Payload, client: Client) -> Payload:
+    """Lines 27-33: so many generations on the client's own training rows; the best network so far."""
+    settings, reading = _told(payload)
+    x, y = _rows(client, "train")
+    present = np.unique(y)
+    if len(present) == 1 and payload["one_class"] == "refuse":
+        raise ValueError(
+            f"all training rows are of class {client.data.schema.classes[int(present[0])]!r}, so a network that always "
+            "answers it is perfect here; leave this client out, or set nevofed.one_class to 'use'"
+        )
+    score = _scorer(payload, reading, x, y)
+    island = Island.from_plain(client.memory["island"]) if "island" in client.memory else None
+    for _ in range(payload["generations"]):
+        if island is None:
+            island = settle(settings, score, client.rng)
+        else:
+            island = next_generation(island, settings, score, client.rng)
+    assert island is not None
+    client.memory["island"] = island.to_plain()
+    return {
+        "genome": encode(island.best, settings.inputs, settings.outputs),
+        "confusion": scoring.confusions(island.best, x, y, reading)[0],
+        "links": len(island.population.source),
+        "species": len(island.species.number),
+        "constant": int((x == x[0]).all(axis=0).sum()),
+    }
+
+
+def _welcome_job(payload: Payload, client: Client) -> Payload:
+    """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
+    settings, reading = _told(payload)
+    limits = Limits.of(settings)
+    guests = joined([decode(code, limits) for code in payload["guests"].values()])
+    score = _scorer(payload, reading, *_rows(client, "train"))
+    island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
+    client.memory["island"] = island.to_plain()
+    return {"stayed": stayed}
+
+
+def _judge_job(payload: Payload, client: Client) -> Payload:
+    """Lines 41-44."""
+    settings, reading = _told(payload)
+    limits = Limits.of(settings)
+    genomes = joined([decode(code, limits) for code in payload["genomes"]])
+    return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
+
+
+def _importance_job(payload: Payload, client: Client) -> Payload:
+    """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
+    settings, reading = _told(payload)
+    genome = decode(payload["genome"], Limits.of(settings))
+    x, y = _rows(client, "test")
+    shuffled = []
+    for feature in payload["features"]:
+        total = np.zeros((reading.classes, reading.classes), np.int64)
+        for _ in range(payload["repeats"]):
+            order, other = client.rng.permutation(len(x)), x.copy()
+            other[:, feature :: settings.inputs] = x[order, feature :: settings.inputs]  # in every step of time
+            total += scoring.confusions(genome, other, y, reading)[0]
+        shuffled.append(total)
+    return {"confusions": np.array(shuffled), "confusion": scoring.confusions(genome, x, y, reading)[0]}
+
+
+JOBS = {"update": _update_job, "welcome": _welcome_job, "judge": _judge_job, "importance": _importance_job}

@@ -1,0 +1,162 @@
+"""Evolved networks: {"space": "genome", "input": [F], "classes": N, "nodes": [...], "links": [...], ...}.
+
+    nodes       [name, activation, aggregation] each; the outputs o0, o1, ... first, then hidden ones
+    links       [source, target] each, by names; inputs are i0, i1, ...
+    edges       empty: one output a class; otherwise one output, cut into class ranges at these values
+    recurrent   false, or true with `steps` in time within a row and `passes` on each step
+
+Weights are `weight` (one a link), `bias` and `response` (one a node), float32; the network computes in float64.
+Forward gives one number a class, the largest for the class it answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from atoll.errors import ArchitectureError, nearest
+from atoll.messages import Tensors
+from atoll.search.neat.checking import Limits, problem_of
+from atoll.search.neat.expression import Node, name_of, nodes_in_order
+from atoll.search.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
+from atoll.search.neat.names import OUTPUTS_FROM
+from atoll.search.neat.population import Population, gathered
+from atoll.spaces.cost import Cost
+
+KEYS = {"space", "input", "classes", "recurrent", "steps", "passes", "edges", "nodes", "links"}
+MOST = 1 << 15  # nodes or links of an architecture; those that travel are bounded much lower
+
+
+class GenomeNetwork(nn.Module):
+    """A few nodes, computed one after the other on whole batches."""
+
+    def __init__(self, arch: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.recurrent, self.edges = bool(arch.get("recurrent", False)), tuple(arch.get("edges", ()))
+        self.steps, self.passes = int(arch.get("steps", 1)), int(arch.get("passes", 1))
+        self.classes = int(arch["classes"])
+        genome = genome_of(arch, Tensors({}))
+        # Weights are looked up by place, so the structure is kept with the places as its weights.
+        self.nodes = nodes_in_order(genome, self.recurrent)
+        self.node_place = {name: place for place, name in enumerate(genome.node.tolist())}
+        ends = zip(genome.source.tolist(), genome.target.tolist(), strict=True)
+        self.link_place = {pair: place for place, pair in enumerate(ends)}
+        self.weight = nn.Parameter(torch.zeros(len(genome.source)))
+        self.bias = nn.Parameter(torch.zeros(len(genome.node)))
+        self.response = nn.Parameter(torch.zeros(len(genome.node)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.flatten(1).double()
+        if not self.recurrent:
+            values = {place: rows[:, place] for place in range(rows.shape[1])}
+            for node in self.nodes:
+                values[node.name] = self._value(node, values, rows)
+        else:
+            values = self._through_time(rows)
+        outputs = 1 if self.edges else self.classes
+        answers = torch.stack([values[OUTPUTS_FROM + place] for place in range(outputs)], dim=1)
+        return within(answers, self.edges) if self.edges else answers
+
+    def _through_time(self, rows: torch.Tensor) -> dict[int, torch.Tensor]:
+        series = rows.reshape(len(rows), self.steps, -1)
+        values = {node.name: torch.zeros_like(rows[:, 0]) for node in self.nodes}
+        for step in range(self.steps):
+            inputs = {place: series[:, step, place] for place in range(series.shape[2])}
+            for _ in range(self.passes):
+                before = {**values, **inputs}
+                values |= {node.name: self._value(node, before, rows) for node in self.nodes if node.links}
+        return values
+
+    def _value(self, node: Node, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+        weight, place = self.weight.double(), self.node_place[node.name]
+        total = torch.full_like(rows[:, 0], 0.0 if node.aggregation == "sum" else 1.0)
+        for source, _ in node.links:
+            reached = values[source] * weight[self.link_place[source, node.name]]
+            total = total + reached if node.aggregation == "sum" else total * reached
+        return activated(node.activation, self.bias[place].double() + self.response[place].double() * total)
+
+
+def activated(name: str, z: torch.Tensor) -> torch.Tensor:
+    """As in `atoll.search.neat.functions`."""
+    if name == "relu":
+        return z.nan_to_num(0.0).clamp(0.0, RELU_LIMIT)
+    z = (z * STEEP[name]).nan_to_num(CLAMP).clamp(-CLAMP, CLAMP)
+    if name == "sigmoid":
+        return 1.0 / (1.0 + torch.exp(-z))
+    if name == "tanh":
+        return torch.tanh(z)
+    return torch.sin(z) if name == "sin" else 0.2 * torch.log1p(torch.exp(z))
+
+
+def within(answers: torch.Tensor, edges: tuple[float, ...]) -> torch.Tensor:
+    """How far inside each class's range a value lies (negative: outside): the largest is the class it falls into."""
+    low = answers.new_tensor([-math.inf, *edges])
+    high = answers.new_tensor([*edges, math.inf])
+    return torch.minimum(answers - low, high - answers)
+
+
+def build(arch: Mapping[str, Any]) -> nn.Module:
+    return GenomeNetwork(arch)
+
+
+def cost(arch: Mapping[str, Any]) -> Cost:
+    """A multiply-accumulate a link (and time step); all weights in 4 bytes."""
+    genome = genome_of(arch, Tensors({}))
+    times = int(arch.get("steps", 1)) * int(arch.get("passes", 1)) if arch.get("recurrent") else 1
+    params = len(genome.source) + 2 * len(genome.node)
+    return Cost(macs=len(genome.source) * times, params=params, bytes=4 * params)
+
+
+def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
+    """Standard normal weights and biases."""
+    genome = genome_of(arch, Tensors({}))
+    return Tensors(
+        {
+            "weight": rng.standard_normal(len(genome.source)).astype(np.float32),
+            "bias": rng.standard_normal(len(genome.node)).astype(np.float32),
+            "response": np.ones(len(genome.node), np.float32),
+        }
+    )
+
+
+def weights_of(genome: Population) -> Tensors:
+    """The weights that go with the architecture of an expressed genome."""
+    return Tensors({"weight": genome.weight, "bias": genome.bias, "response": genome.response})
+
+
+def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
+    """The genome of an architecture and its weights (zeros where there are none), or an `ArchitectureError`."""
+    for key in arch:
+        if key not in KEYS:
+            raise ArchitectureError(f"unknown setting {key!r} of a genome; {nearest(key, KEYS)}")
+    nodes, links = arch.get("nodes", []), arch.get("links", [])
+    if len(nodes) > MOST or len(links) > MOST:
+        raise ArchitectureError(f"a genome of {len(nodes)} nodes and {len(links)} links: at most {MOST} of each")
+    try:
+        rows = [
+            [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
+        ]
+        ends = [[name_of(source), name_of(target), 0.0, True] for source, target in links]
+    except (ValueError, TypeError) as problem:
+        raise ArchitectureError(f"a genome cannot be read: {problem}") from None
+    genome = gathered([rows], [ends])
+    values = {name: np.asarray(weights[name], np.float32) for name in weights}
+    genome = Population(**{**genome.to_plain(), **values})
+    outputs = 1 if arch.get("edges") else int(arch["classes"])
+    features = math.prod(arch["input"]) // int(arch.get("steps", 1))
+    limits = Limits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
+    reason = problem_of(genome, limits)
+    if reason:
+        raise ArchitectureError(f"a genome cannot be built: {reason}")
+    return genome
+
+
+def _code(text: str, known: tuple[str, ...]) -> int:
+    if text not in known:
+        raise ValueError(f"unknown function {text!r}; {nearest(str(text), known)}")
+    return known.index(text)

@@ -1,0 +1,34 @@
+"""The method keeps the contract of all methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from atoll.testing import MethodContract
+
+
+class _NEvoFed(MethodContract):
+    method = "nevofed"
+
+    def test_every_client_takes_part_without_a_fault(self, tmp_path: Path) -> None:
+        run = self.run(tmp_path / "run")
+        assert run is not None
+        assert [event["metrics"]["failed"] for event in run.rounds] == [{}] * len(run.rounds)
+
+
+class TestNEvoFed(_NEvoFed):
+    settings: ClassVar[dict[str, Any]] = {"rounds": 4, "population": 12, "threshold": 2.0}
+
+
+class TestRecurrentNEvoFed(_NEvoFed):
+    settings: ClassVar[dict[str, Any]] = {
+        "rounds": 4,
+        "population": 10,
+        "network": "recurrent",
+        "steps": 2,
+        "fraction": 0.5,
+        "generations": 2,
+        "start": "full",
+        "output": "bins",
+    }

@@ -1,0 +1,221 @@
+"""A round by hand: who gets what, who is refused, what travels, which network is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll.config import resolve
+from atoll.data import Federated
+from atoll.errors import ConfigError, DataError, Paused
+from atoll.federation.local import LocalFederation
+from atoll.learning.metrics import weighted_f1
+from atoll.methods import nevofed
+from atoll.methods.nevofed import NEvoFed, NEvoFedConfig
+from atoll.rng import stream
+from atoll.search.neat.coding import decode, encode
+from atoll.search.neat.island import Island
+from atoll.search.neat.names import OUTPUTS_FROM
+from atoll.search.neat.population import gathered
+from atoll.searching import search
+from atoll.testing import made_table
+
+
+def method(data: Federated, **settings: Any) -> NEvoFed:
+    raw = {"method": "nevofed", "data": {"name": "in-memory"}, "nevofed": {"rounds": 3, "population": 10} | settings}
+    config = resolve(raw).settings.fitted(data.schema, len(data.names))
+    assert isinstance(config, NEvoFedConfig)
+    return NEvoFed(config, data.schema)
+
+
+def test_populations_stay_and_only_the_best_travel() -> None:
+    data = made_table(clients=3)
+    server = method(data)
+    with LocalFederation(data, 1, 0) as federation:
+        federation.begin(1)
+        state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
+        assert list(state.bests) == data.names and metrics["clients"] == 3 and metrics["failed"] == {}
+        memory = federation.snapshot()["memory"]
+        for name in data.names:
+            island = Island.from_plain(memory[name]["island"])
+            assert len(island.population) == 10 and island.generation == 1
+            own = encode(island.best, server.settings.inputs, server.settings.outputs)
+            others = [code for other, code in state.bests.items() if other != name]
+            # After the visit the best is the client's own, or a guest that does better here.
+            assert any(np.array_equal(own, code) for code in [state.bests[name], *others])
+        account = federation.ledger.current
+        assert account.tasks == 6 and account.bytes_up < 6 * 1500
+        assert metrics["genome_bytes"] < metrics["genome_json_bytes"] / 4
+
+
+def test_a_best_that_did_not_change_is_not_sent_again() -> None:
+    data = made_table(clients=3)
+    server = method(data)
+    codes = {name: encode(constant(number), 6, 3) for number, name in enumerate(data.names)}
+    down = []
+    with LocalFederation(data, 1, 0) as federation:
+        federation.begin(1)
+        state = server.init(federation, stream(1))
+        state, _ = server.step(state, federation, stream(1, "round"))
+        for number in (2, 3):
+            federation.begin(number)
+            server._exchange(codes, federation.clients(), federation)
+            down.append(federation.ledger.current.bytes_down)
+    assert down[0] - down[1] == 3 * sum(len(code) for code in codes.values()) - sum(len(c) for c in codes.values())
+
+
+def constant(answer: int, classes: int = 3) -> Any:
+    """A network that always answers the same class."""
+    rows = [[OUTPUTS_FROM + place, 5.0 if place == answer else -5.0, 1.0, 0, 0] for place in range(classes)]
+    return gathered([rows], [[]])
+
+
+def test_the_global_model_is_the_best_by_the_mean_over_clients() -> None:
+    """Client A holds classes 0, 0, 0, 1; B holds 1, 1, 1, 1, 0, 0: always answering 0 or 1 can be reckoned."""
+    y = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 0])
+    x = np.zeros((10, 2), np.float32)
+    data = Federated.from_arrays(x, y, ["a"] * 4 + ["b"] * 6, split=(1.0, 0.0, 0.0))
+    server = method(data)
+    codes = [encode(constant(answer, 2), 2, 2) for answer in (0, 1)]
+    with LocalFederation(data, 1, 0) as federation:
+        federation.begin(1)
+        winner, psi = server._global(codes, federation)
+    zero = (weighted_f1(np.array([[3, 0], [1, 0]])) + weighted_f1(np.array([[2, 0], [4, 0]]))) / 2
+    one = (weighted_f1(np.array([[0, 3], [0, 1]])) + weighted_f1(np.array([[0, 2], [0, 4]]))) / 2
+    assert psi.tolist() == pytest.approx([zero, one]) and winner == int(one > zero)
+
+
+@pytest.mark.parametrize("fault", ["circle", "nan", "huge", "truncated"])
+def test_a_bad_genome_from_a_client_is_rejected_and_the_round_goes_on(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = made_table(clients=3)
+    server, victim = method(data), data.names[1]
+    honest = nevofed.JOBS["update"]
+
+    def spoilt(payload: Any, client: Any) -> Any:
+        answer = honest(payload, client)
+        if client.data.name == victim:
+            code = answer["genome"].copy()
+            if fault == "nan":
+                code[6:10] = (0, 0, 192, 127)
+            elif fault == "huge":
+                code[2:4] = 255
+            elif fault == "truncated":
+                code = code[:-1]
+            else:
+                code = encode(looped(), 6, 3)
+            answer["genome"] = code
+        return answer
+
+    monkeypatch.setitem(nevofed.JOBS, "update", spoilt)
+    with LocalFederation(data, 1, 0) as federation:
+        federation.begin(1)
+        state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
+        assert victim not in state.bests and len(state.bests) == 2
+        assert metrics["failed"][victim].startswith("rejected, genome: ")
+        assert federation.ledger.current.replies["rejected"] == 1
+        assert victim not in federation.snapshot()["memory"]
+
+
+def looped() -> Any:
+    rows = [[OUTPUTS_FROM + place, 0.0, 1.0, 0, 0] for place in range(3)]
+    one, two = (1 << 63) + 1, (1 << 63) + 2
+    rows += [[name, 0.0, 1.0, 0, 0] for name in (one, two)]
+    links = [[one, two, 1.0, True], [two, one, 1.0, True], [two, OUTPUTS_FROM, 1.0, True]]
+    return gathered([rows], [links])
+
+
+def one_class_data() -> Federated:
+    """Client b has rows of one class only."""
+    x = stream(1, "rows").standard_normal((40, 2)).astype(np.float32)
+    y = np.array([0, 1] * 10 + [1] * 20)
+    return Federated.from_arrays(x, y, ["a"] * 20 + ["b"] * 20, class_names=("calm", "busy"))
+
+
+def test_a_client_with_one_class_says_so_and_the_others_go_on() -> None:
+    data = one_class_data()
+    for rule, expected in (("refuse", ["a"]), ("use", ["a", "b"])):
+        server = method(data, one_class=rule)
+        with LocalFederation(data, 1, 0) as federation:
+            federation.begin(1)
+            state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
+        assert list(state.bests) == expected
+        assert ("all training rows are of class 'busy'" in str(metrics["failed"].get("b"))) == (rule == "refuse")
+
+
+def test_a_federation_of_such_clients_pauses_with_the_reason(tmp_path: Path) -> None:
+    x = np.zeros((20, 2), np.float32)
+    data = Federated.from_arrays(x, np.array([0] * 10 + [1] * 10), ["a"] * 10 + ["b"] * 10)
+    with pytest.raises(Paused, match="all training rows are of class"):
+        search("nevofed", data, out=tmp_path / "run", rounds=2, workers=0, population=6)
+
+
+def test_constant_features_do_no_harm_and_have_no_importance(tmp_path: Path) -> None:
+    rng = stream(3, "rows")
+    x = np.stack([rng.standard_normal(120), np.full(120, 7.0)], axis=1).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    data = Federated.from_arrays(x, y, np.arange(120) % 2, scale="federated")
+    run = search("nevofed", data, out=tmp_path / "run", rounds=6, workers=0, population=30)
+    best = run.result["candidates"][0]
+    assert best["objectives"]["test_f1"] > 0.9
+    importance = best["about"]["importance"]
+    assert importance["0"] > 0.3 and importance.get("1", 0.0) == 0.0
+    assert {event["metrics"]["constant_features"] for event in run.rounds} == {1}
+
+
+def test_missing_features_are_refused_or_filled() -> None:
+    x = np.array([[1.0], [np.nan], [3.0], [4.0]], np.float32)
+    with pytest.raises(DataError, match="missing values"):
+        Federated.from_arrays(x, np.array([0, 1, 0, 1]), [0, 0, 0, 0], split=(1.0, 0.0, 0.0))
+    data = Federated.from_arrays(x, np.array([0, 1, 0, 1]), [0, 0, 0, 0], split=(1.0, 0.0, 0.0), missing="mean")
+    assert np.isfinite(data.client(data.names[0]).part("train")[0]).all()
+
+
+def test_results_hold_the_global_network_and_every_clients_own(tmp_path: Path) -> None:
+    data = made_table(clients=3, rows=40)
+    run = search("nevofed", data, out=tmp_path / "run", rounds=4, workers=0, population=20, test_every=2)
+    found = run.result["candidates"]
+    assert [c["id"] for c in found] == ["global", *(f"personal-{name}" for name in data.names)]
+    assert list(found[0]["clients"]) == data.names
+    mean = np.mean([figures["test_f1"] for figures in found[0]["clients"].values()])
+    assert found[0]["objectives"]["test_f1"] == pytest.approx(mean)
+    assert all(list(own["clients"]) == [name] for own, name in zip(found[1:], data.names, strict=True))
+    assert [("test_f1" in event["metrics"]) for event in run.rounds] == [False, True, False, True]
+
+
+def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
+    data = made_table(clients=2)
+    server = method(data, max_hidden=1, max_links=6, node_add=1.0, link_add=1.0, rounds=6)
+    with LocalFederation(data, 1, 0) as federation:
+        state = server.init(federation, stream(1))
+        for number in range(1, 6):
+            federation.begin(number)
+            state, metrics = server.step(state, federation, stream(1, number))
+            assert metrics["failed"] == {}
+        for code in state.bests.values():
+            genome = decode(code, server.limits)
+            assert len(genome.node) <= 4 and len(genome.source) <= 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"activations": ["sigmoid", "gelu"]}, "unknown function"),
+        ({"activations": []}, "is empty"),
+        ({"fitness": "f2"}, "module:function"),
+        ({"fitness": "no.such.module:f"}, "No module"),
+        ({"output": "bins", "edges": [1.0]}, "need 2 ascending edges"),
+        ({"edges": [1.0, 2.0]}, "for output = 'bins' only"),
+        ({"network": "recurrent", "steps": 4}, "does not divide"),
+        ({"steps": 2}, "only a recurrent network"),
+        ({"start": "full", "max_links": 3}, "more than max_links"),
+        ({"population": 1}, "population"),
+    ],
+)
+def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        method(made_table(), **settings)
