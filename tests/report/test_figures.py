@@ -47,7 +47,9 @@ def test_an_offline_search_shows_its_training_from_scratch(offline: Run, searche
     pictures = drawn(draw_figures([searched.path, offline.path], out=tmp_path / "out", kind="svg"))
     assert {"front", "rounds", "hypervolume", "training"} == set(pictures)
     assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of training from scratch"} <= words(pictures["training"])
-    assert {"searched, High", "offline, Knee, validation", "training from scratch"} <= words(pictures["rounds"])
+    assert {"searched, High", "offline, Knee, validation", "offline: training from scratch"} <= words(
+        pictures["rounds"]
+    )
 
 
 def test_three_objectives_are_two_panels(made_run: Any) -> None:

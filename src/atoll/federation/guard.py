@@ -164,8 +164,7 @@ class GenomeBytes:
 
 
 DESCRIPTIONS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (TensorsLike, OnGraph, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
+    kind.__name__: kind for kind in (TensorsLike, OnGraph, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
 }
 
 

@@ -48,8 +48,9 @@ def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] |
     """Two panels: accuracy, and MACs where they are known, of each run's networks of interest after every round."""
     lines = [*_searched(runs, None), *_compared(beside or {})]
     figure = _panels(lines, "round")
-    for run in runs.values():
-        _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")])
+    for name, run in runs.items():
+        words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
+        _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
     figure.suptitle("After every round", fontsize=12, color=INK)
     return save(figure, path)
 
@@ -99,7 +100,7 @@ def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
             yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
 
 
-def _mark_end_of_search(figure: Figure, searching: list[int]) -> None:
+def _mark_end_of_search(figure: Figure, searching: list[int], words: str) -> None:
     """A line between the search and the training from scratch, in runs that have both."""
     if not searching:
         return
@@ -107,7 +108,7 @@ def _mark_end_of_search(figure: Figure, searching: list[int]) -> None:
     for axes in figure.axes:
         axes.axvline(end, color=FAINT, linestyle=":", linewidth=1.2)
     across = figure.axes[0].get_xaxis_transform()
-    figure.axes[0].text(end, 1.0, " training from scratch", transform=across, fontsize=8, color=FAINT, va="bottom")
+    figure.axes[0].text(end, 1.0, f" {words}", transform=across, fontsize=8, color=FAINT, va="bottom")
 
 
 def _from_one(found: list[Track]) -> list[Track]:
