@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from atoll.data import Federated
     from atoll.reading import Run, load
-    from atoll.searching import resume, search
+    from atoll.searching import resume, retrain, search
 
-__all__ = ["Federated", "Run", "load", "resume", "search"]
+__all__ = ["Federated", "Run", "load", "resume", "retrain", "search"]
 
 _HOMES = {
     "Federated": "atoll.data",
     "Run": "atoll.reading",
     "load": "atoll.reading",
     "resume": "atoll.searching",
+    "retrain": "atoll.searching",
     "search": "atoll.searching",
 }
 

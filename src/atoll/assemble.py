@@ -22,7 +22,7 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
     for name, value in options.items():
         if value is not None and name != "data":
             place = f"{raw['method']}.{name}" if name in METHOD_OPTIONS else name
-            raw = _put(raw, place, value)
+            raw = put(raw, place, value)
     for assignment in settings:
         raw = override(raw, assignment)
     return raw
@@ -33,7 +33,7 @@ def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[st
     raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
     for name, value in options.items():
         if value is not None:
-            raw = _put(raw, name, value)
+            raw = put(raw, name, value)
     for assignment in settings:
         raw = override(raw, assignment)
     return resolve_data({"data": {}, **raw})
@@ -66,7 +66,8 @@ def _target(target: str, data: str | None) -> Raw:
     return raw
 
 
-def _put(raw: Raw, place: str, value: Any) -> Raw:
+def put(raw: Raw, place: str, value: Any) -> Raw:
+    """`raw` with a value at a dotted place."""
     for key in reversed(place.split(".")):
         value = {key: value}
     return merge(raw, value)

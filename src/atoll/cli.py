@@ -110,6 +110,43 @@ def resume(
 
 
 @app.command()
+def retrain(
+    directory: Annotated[Path, typer.Argument(help="A run directory, of any method.")],
+    pick: Annotated[str, typer.Option(help="Networks of the run, by pick or name: high1,knee1,standard")] = "high",
+    rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Another partition than the run's: iid, shards:2, ...")] = None,
+    clients: Annotated[int | None, typer.Option(help="Another number of clients.")] = None,
+    data: Annotated[str | None, typer.Option(help="Other data than the run's: a data set, or a folder.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the run's.")] = None,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="The new run directory; default runs/retrain-DATA-N.")] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Train chosen networks of a run from scratch, side by side: the validation of what a search found."""
+    from atoll import launch
+    from atoll.assemble import free_run_directory
+    from atoll.config import resolve
+    from atoll.reading import load
+    from atoll.retraining import assemble_retraining
+
+    options = {
+        "data": data,
+        "data.clients": clients,
+        "data.partition": partition,
+        "rounds": rounds,
+        "seed": seed,
+        "engine.workers": workers,
+    }
+    experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or []))
+    folder = out if out is not None else free_run_directory(experiment)
+    with _watched(quiet, folder) as watching:
+        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+    _show(found, what_next=True)
+
+
+@app.command()
 def sweep(
     target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
     seeds: Annotated[str, typer.Option(help="How many (20), a range (1-20) or a list (1,2,5).")] = "20",

@@ -6,7 +6,7 @@ A payload is a dict of JSON values, numpy arrays and `Tensors`; `wire.py` refuse
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -30,6 +30,7 @@ class Tensors(Mapping[str, Array]):
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays: dict[str, Array] = {}
         self._digests: dict[str, str] = {}
+        self._codings: dict[str, tuple[int, int]] = {}  # how each is best written, filled in by the wire
         for name, array in arrays.items():
             if not isinstance(name, str):
                 raise TypeError(f"a tensor's name must be text, not {name!r}")
@@ -63,6 +64,12 @@ class Tensors(Mapping[str, Array]):
             self._digests[name] = content_name(self._arrays[name])
         return self._digests[name]
 
+    def coding(self, name: str, best: Callable[[Array], tuple[int, int]]) -> tuple[int, int]:
+        """What `best` says of one tensor, asked once: the same weights go to many clients."""
+        if name not in self._codings:
+            self._codings[name] = best(self._arrays[name])
+        return self._codings[name]
+
     def know(self, digests: Mapping[str, str]) -> None:
         """Take over content names that the wire has carried along, to save hashing."""
         self._digests.update(digests)
@@ -74,6 +81,8 @@ class Tensors(Mapping[str, Array]):
             part._arrays[name] = self._arrays[name]
             if name in self._digests:
                 part._digests[name] = self._digests[name]
+            if name in self._codings:
+                part._codings[name] = self._codings[name]
         return part
 
     def replaced(self, changed: Mapping[str, Array]) -> Tensors:

@@ -13,7 +13,8 @@ from atoll.data.catalog import DATASETS
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError
 from atoll.launch import IN_MEMORY
-from atoll.reading import Run
+from atoll.reading import Run, load
+from atoll.retraining import assemble_retraining
 from atoll.run import Watcher
 
 
@@ -41,6 +42,28 @@ def search(
     if workers is not None:
         raw["engine"] = {"workers": workers}
     experiment = resolve(merge(raw, settings or {}))
+    memory = data if isinstance(data, Federated) else None
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+
+
+def retrain(
+    path: str | Path,
+    pick: str = "high",
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    partition: str | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    data: Federated | str | None = None,
+    data_dir: str | Path | None = None,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Train networks of a run from scratch; `pick` lists them as on the command line. Data in memory is given again."""
+    options = {"rounds": rounds, "data.partition": partition, "seed": seed, "engine.workers": workers}
+    named = {"data": data} if isinstance(data, str) else {}
+    experiment = resolve(assemble_retraining(load(path), pick.split(","), options | named))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)

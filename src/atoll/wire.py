@@ -4,9 +4,11 @@
     header = {"v": tree, "a": [[dtype, shape], ...], "t": [[dtype, shape, digest, sent], ...]}
 
 The tree is the payload with each array replaced by `{"$array": i}` and each `Tensors` by `{"$tensors": {name: j}}`.
-A tensor that the receiver holds is named by its digest and not sent. Floats may be NaN or infinite (Python's JSON
-dialect): whether that is acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a
-file name that is not UTF-8 survives too.
+A tensor that the receiver holds is named by its digest and not sent. One that is sent leaves out its zeros where that
+is shorter, so a sparse network's bytes fall with its connections: `sent` is then the coding (`wire_sparse`), and one
+more entry says how many values are not zero. Floats may be NaN or infinite (Python's JSON dialect): whether that is
+acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a file name that is not UTF-8
+survives too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from atoll import wire_sparse
 from atoll.errors import WireError
 from atoll.messages import Array, Payload, Tensors
 
@@ -59,7 +62,8 @@ def encode(payload: Payload, held: Container[str] = (), digests: bool = True) ->
     `digests=False` leaves content names out (and nothing can be held): replies need none, and hashing costs time.
     """
     header, blobs = _frame(payload, held, digests)
-    return b"".join([MAGIC, len(header).to_bytes(4, "little"), header, *map(_raw, blobs)])
+    parts = [wire_sparse.write(blob.array, blob.coding) for blob in blobs]
+    return b"".join([MAGIC, len(header).to_bytes(4, "little"), header, *parts])
 
 
 def size(payload: Payload, held: Container[str] = (), digests: bool = True) -> int:
@@ -83,15 +87,15 @@ def decode(
     tree, array_rows, tensor_rows = header["v"], header["a"], header["t"]
     kinds = [_row(row, 2) for row in array_rows]
     tensor_kinds = [_row(row, 4) for row in tensor_rows]
-    sent = kinds + [kind for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
-    expected = sum(dtype.itemsize * math.prod(shape) for dtype, shape in sent)
-    if len(view) - start != expected:
-        raise WireError(f"the frame announces {expected} bytes of arrays and carries {len(view) - start}")
+    sent = [_Announced(*kind) for kind in kinds]
+    sent += [_Announced(*kind, *row[3:]) for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
+    lengths = [one.nbytes for one in sent]
+    if len(view) - start != sum(lengths):
+        raise WireError(f"the frame announces {sum(lengths)} bytes of arrays and carries {len(view) - start}")
     blobs: list[Array] = []
-    for dtype, shape in sent:
-        count = math.prod(shape)
-        blobs.append(np.frombuffer(view, dtype=dtype, count=count, offset=start).reshape(shape).copy())
-        start += dtype.itemsize * count
+    for one, length in zip(sent, lengths, strict=True):
+        blobs.append(one.read(view[start : start + length]))
+        start += length
     arrays, rest = blobs[: len(array_rows)], iter(blobs[len(array_rows) :])
     tensors = [
         next(rest) if row[3] else _lookup(row[2], kind, held)
@@ -174,23 +178,52 @@ def _check_array(array: Array, where: str) -> None:
         raise TypeError(f"{where} has {array.ndim} dimensions; the wire carries at most {MAX_DIMENSIONS}")
 
 
-def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes, list[Array]]:
+@dataclass(frozen=True)
+class _Blob:
+    """One array on its way, and how it is written."""
+
+    array: Array
+    coding: int = wire_sparse.DENSE
+    held: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return wire_sparse.length(self.coding, self.array.dtype, self.array.size, self.held)
+
+
+@dataclass(frozen=True)
+class _Announced:
+    """One array that a frame says it carries."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    coding: int = wire_sparse.DENSE
+    held: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return wire_sparse.check(self.coding, self.dtype, math.prod(self.shape), self.held)
+
+    def read(self, data: memoryview) -> Array:
+        return wire_sparse.read(data, self.coding, self.dtype, math.prod(self.shape), self.held).reshape(self.shape)
+
+
+def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes, list[_Blob]]:
     parts = take_apart(payload)
-    blobs = list(parts.arrays)
+    blobs = [_Blob(array) for array in parts.arrays]
     rows: list[list[Any]] = []
     for owner, name in parts.tensors:
         array = owner[name]
         digest = owner.digest(name) if digests else ""
-        sent = not (digests and digest in held)
-        rows.append([array.dtype.str, list(array.shape), digest, int(sent)])
-        if sent:
-            blobs.append(array)
+        if digests and digest in held:
+            rows.append([array.dtype.str, list(array.shape), digest, 0])
+            continue
+        blob = _Blob(array, *owner.coding(name, wire_sparse.best))
+        own = [blob.coding, blob.held] if blob.coding != wire_sparse.DENSE else [blob.coding]
+        rows.append([array.dtype.str, list(array.shape), digest, *own])
+        blobs.append(blob)
     header = {"v": parts.tree, "a": [[a.dtype.str, list(a.shape)] for a in parts.arrays], "t": rows}
     return json.dumps(header, separators=(",", ":")).encode(), blobs
-
-
-def _raw(array: Array) -> memoryview | bytes:
-    return np.ascontiguousarray(array).data.cast("B") if array.size else b""
 
 
 def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
@@ -211,8 +244,9 @@ def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
 
 def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """dtype and shape of one announced array, refused unless both are plain and small enough to be meant."""
-    plain = isinstance(row, list) and len(row) == length and isinstance(row[0], str) and row[0] in DTYPES
-    if not plain or (length == 4 and not (isinstance(row[2], str) and row[3] in (0, 1))):
+    whole = isinstance(row, list) and len(row) == (length + 1 if length == 4 and _without_zeros(row) else length)
+    plain = whole and isinstance(row[0], str) and row[0] in DTYPES
+    if not plain or (length == 4 and not (isinstance(row[2], str) and (row[3] in (0, 1) or _without_zeros(row)))):
         raise WireError("the frame announces an array of an unknown kind")
     shape = row[1]
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
@@ -221,6 +255,10 @@ def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if any(type(side) is not int or side < 0 for side in shape) or math.prod(filter(None, shape)) >= MAX_VALUES:
         raise WireError("the frame announces an array of an impossible shape")
     return np.dtype(row[0]), tuple(shape)
+
+
+def _without_zeros(row: list[Any]) -> bool:
+    return len(row) == 5 and row[3] in (wire_sparse.BITMASK, wire_sparse.POSITIONS)
 
 
 def _lookup(digest: str, kind: tuple[np.dtype[Any], tuple[int, ...]], held: Mapping[str, Array] | None) -> Array:

@@ -32,6 +32,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "nevofed": {"rounds": 4, "population": 12, "fraction": 0.75},
     "central": {"rounds": 3, "hidden": [8]},
     "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8},
+    "moefl": {"rounds": 4, "fitness_rounds": 2, "population": 3, "epochs": 1, "batch": 8},
+    "retrain": {
+        "rounds": 3,
+        "networks": {
+            "thin": {"space": "sparse", "model": "mlp", "hidden": [20], "epsilon": 3, "xi": 0.2, "lr": 0.2, "graph": 7},
+            "full": {"space": "fixed", "model": "mlp", "hidden": [8]},
+        },
+    },
     "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
 }
 

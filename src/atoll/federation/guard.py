@@ -5,7 +5,7 @@ A task's `returns` is a table of the same form as the payload that may come back
     {"weights": TensorsLike.of(weights), "correct": Count(120), "confusion": Counts((10, 10), total=120)}
 
 `inspect` gives None for a good payload and a reason in words for a bad one; the first word says which rule:
-`schema`, `shape`, `dtype`, `nonfinite`, `count` or `genome`.
+`schema`, `shape`, `dtype`, `nonfinite`, `count`, `mask` or `genome`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,24 @@ class TensorsLike:
             if fault:
                 return f"{fault} in {name!r}"
         return None
+
+
+@dataclass(frozen=True)
+class OnGraph(TensorsLike):
+    """Tensors like these, where each one named in `connections` is the vector of weights along a graph of that many.
+
+    A graph's weights have no place for one outside of it: a whole matrix, or another number of them, breaks this rule.
+    """
+
+    connections: Mapping[str, int]
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, Tensors):
+            for name, count in self.connections.items():
+                array = value.get(name)
+                if array is not None and array.shape != (count,):
+                    return f"mask: weights of shape {array.shape} for a graph of {count} connections in {name!r}"
+        return super().problem(value)
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,8 @@ class GenomeBytes:
 
 
 DESCRIPTIONS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (TensorsLike, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
+    kind.__name__: kind
+    for kind in (TensorsLike, OnGraph, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
 }
 
 

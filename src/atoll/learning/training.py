@@ -5,7 +5,7 @@ No optimiser object, no gradients kept in the module, updates of all parameters 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,17 +42,19 @@ def train(
     rng: np.random.Generator,
     *,
     forward: Forward | None = None,
+    masks: Mapping[str, Array] | None = None,
     device: str = "cpu",
 ) -> TrainOutcome:
     """Train the parameters that `weights` names, starting from its values, and return their new values.
 
     `forward` runs a part of the module instead of all of it (one path of a master network); it must use every
-    parameter that `weights` names. Each epoch sees the rows in a new order drawn from `rng`. What the module held
-    is overwritten and means nothing afterwards.
+    parameter that `weights` names. `masks` says by name which weights of a sparse layer exist: the others must start
+    at zero and stay there. Each epoch sees the rows in a new order drawn from `rng`. What the module held is
+    overwritten and means nothing afterwards.
     """
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)
-    step = _steps(module, parameters, settings, forward)
+    step = _steps(module, parameters, settings, forward, _mask_tensors(weights, masks or {}, device))
     cuts = bounds(len(rows), settings.batch)
     for _ in range(settings.epochs):
         order = rows.order(rng)
@@ -61,17 +63,41 @@ def train(
     return TrainOutcome(values(weights, parameters), len(rows), settings.epochs * len(cuts))
 
 
-def _steps(module: nn.Module, parameters: list[nn.Parameter], settings: TrainSettings, forward: Forward | None) -> Step:
+def _mask_tensors(weights: Tensors, masks: Mapping[str, Array], device: str) -> dict[str, Tensor]:
+    """Masks with something missing, as factors of the weights' type: a full layer costs nothing extra."""
+    return {
+        name: torch.tensor(mask, dtype=torch.float32, device=device)
+        for name, mask in masks.items()
+        if name in weights and not mask.all()
+    }
+
+
+def _steps(
+    module: nn.Module,
+    parameters: list[nn.Parameter],
+    settings: TrainSettings,
+    forward: Forward | None,
+    masks: Mapping[str, Tensor],
+) -> Step:
     whole = len(parameters) == sum(1 for _ in module.parameters())
+    owned = {parameter: masks[name] for name, parameter in module.named_parameters() if name in masks}
     if forward is None and whole and isinstance(module, Perceptron):
-        return DenseSteps([(layer.weight, layer.bias) for layer in module.layers], settings)  # type: ignore[misc]
-    return AutogradSteps(forward or module, parameters, settings)
+        layers = [(layer.weight, layer.bias) for layer in module.layers]
+        return DenseSteps(layers, settings, [owned.get(weight) for weight, _ in layers])  # type: ignore[call-overload, arg-type]
+    return AutogradSteps(forward or module, parameters, settings, [owned.get(parameter) for parameter in parameters])
 
 
 class AutogradSteps:
     """SGD on cross-entropy for any network; the parameters are updated in place."""
 
-    def __init__(self, forward: Forward, parameters: list[nn.Parameter], settings: TrainSettings) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        parameters: list[nn.Parameter],
+        settings: TrainSettings,
+        masks: Sequence[Tensor | None] = (),
+    ) -> None:
+        self.masked = [(number, mask) for number, mask in enumerate(masks) if mask is not None]
         self.forward = forward
         self.parameters = parameters
         self.updated = [parameter.detach() for parameter in parameters]
@@ -84,6 +110,8 @@ class AutogradSteps:
             return
         loss = functional.cross_entropy(self.forward(x), y)
         gradients = list(torch.autograd.grad(loss, self.parameters))
+        for number, mask in self.masked:  # before the momentum, or it would carry weights out of the graph
+            gradients[number].mul_(mask)
         settings = self.settings
         if settings.weight_decay:
             torch._foreach_add_(gradients, self.updated, alpha=settings.weight_decay)

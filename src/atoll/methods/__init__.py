@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
+    "moefl": "atoll.methods.moefl:Moefl",
+    "retrain": "atoll.methods.retrain:Retrain",
     "nevofed": "atoll.methods.nevofed:NEvoFed",
     "offline": "atoll.methods.offline:Offline",
     "fedavg": "atoll.methods.fedavg:FedAvg",

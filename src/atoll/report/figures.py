@@ -11,6 +11,7 @@ from atoll.reading import Run, load
 from atoll.report.canvas import KINDS, short
 from atoll.report.front import draw_front
 from atoll.report.networks import draw_networks
+from atoll.report.retraining import draw_retraining, networks_of, write_validation
 from atoll.report.rounds import draw_hypervolume, draw_rounds, draw_training
 from atoll.report.tracks import PICKS, front, hypervolume, rounds_of, settings, tracks
 
@@ -30,6 +31,7 @@ def draw_figures(
     hypervolume   of each front, after every round
     training      from scratch, after an offline search
     networks      High and Knee of searches over choice blocks, as rows of blocks
+    retraining    networks trained side by side, and validation.md, a table of them
     """
     if kind not in KINDS:
         raise ConfigError(f"format {kind!r}: unknown; {nearest(kind, KINDS)}")
@@ -48,6 +50,10 @@ def draw_figures(
     trained = {name: run for name, run in runs.items() if rounds_of(run, "final")}
     if trained:
         written.append(draw_training(trained, pictures["training"], compared))
+    retrained = {name: run for name, run in runs.items() if networks_of(run)}
+    if retrained:
+        written.append(draw_retraining(retrained, folder / f"retraining.{kind}"))
+        written.append(write_validation(retrained, folder / "validation.md"))
     networks = {heading: found for name, run in runs.items() for heading, found in _networks(name, run, len(runs))}
     if networks:
         written.append(draw_networks(networks, pictures["networks"]))
@@ -66,7 +72,7 @@ def _named(directories: Sequence[Path]) -> dict[str, Run]:
         others = [other for other in paths if other != path]
         label = next((end for end in ends if not any(str(other).endswith(f"/{end}") for other in others)), str(path))
         word = settings(run).get("model")
-        found[f"{label} ({word})" if isinstance(word, str) and word not in label else label] = run
+        found[f"{label} ({word})" if isinstance(word, str) and word.lower() not in label.lower() else label] = run
     return found
 
 

@@ -20,6 +20,7 @@ COSTS = {
     "params": "parameters",
     "upload_bytes": "bytes of one upload",
     "latency": "seconds of one round on a client",
+    "connections": "weights of one upload, mean of the clients",
 }
 # Shape, size, and where the word stands: High is the lowest point of its front, so below it there is room.
 MARKS = {"high": ("o", 130, (9, -14)), "knee": ("D", 100, (9, 8))}

@@ -55,6 +55,8 @@ def rounds_of(run: Run, phase: str | None = None) -> list[dict[str, Any]]:
 def tracks(run: Run, phase: str | None = None) -> list[Track]:
     """High and Knee of a search, or the one network of a run that trains a single one."""
     events = rounds_of(run, phase)
+    if any("networks" in event for event in events):
+        return []  # several networks side by side: `report/retraining.py` draws them
     if any(isinstance(event.get(pick), Mapping) for event in events for pick in PICKS):
         found = [
             _track(pick, [(e["round"], e[pick]) for e in events if isinstance(e.get(pick), Mapping)]) for pick in PICKS
@@ -79,7 +81,7 @@ def front(run: Run) -> list[Point]:
     if not searching:
         return []
     last = searching[-1]
-    costs = settings(run).get("objectives", ["error", "macs"])[1:]
+    costs = last.get("objectives", settings(run).get("objectives", ["error", "macs"]))[1:]
     tested = _test_errors(run) if last["round"] == run.rounds[-1]["round"] else {}
     return [
         Point(name, error, dict(zip(costs, values, strict=False)), _picks(last, name), tested.get(name))

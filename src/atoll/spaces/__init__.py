@@ -25,6 +25,7 @@ Architecture = Mapping[str, Any]
 SPACES = {
     "choice": "atoll.spaces.choice",
     "fixed": "atoll.spaces.fixed",
+    "sparse": "atoll.spaces.sparse",
     "genome": "atoll.spaces.genome",
 }
 

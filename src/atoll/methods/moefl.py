@@ -1,0 +1,321 @@
+"""Multi-objective evolutionary federated learning: sparse networks by NSGA-II, error against connections.
+
+H. Zhu and Y. Jin, "Multi-objective Evolutionary Federated Learning": Algorithm 5 around Algorithm 4, which trains and
+measures one individual (`set_fedavg`) and is run for all new individuals at once. A generation takes `fitness_rounds`
+communication rounds; a step is one of them. In the order of Algorithm 5's lines:
+
+     1      random parents                                    Moefl.init
+     3      offspring by crossover and mutation               Moefl._offspring
+     4-5    R = P + Q, trained and measured by Algorithm 4    Moefl.step, Moefl._measure
+     7-10   non-dominated sorting, crowding, selection        Moefl.step
+
+Readings that differ from the paper's letter are in docs/papers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from atoll import spaces
+from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
+from atoll.federation.base import Federation
+from atoll.messages import Schema, Tensors
+from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
+from atoll.rng import Generator
+from atoll.search import pareto
+from atoll.search.genetic import Duplicates
+from atoll.search.mixed import Genes, Operators, breed_mixed
+from atoll.search.sampling import choose
+from atoll.spaces import sparse, sparse_genes
+from atoll.spaces.sparse_genes import Chromosome
+
+Pair = tuple[float, float]  # error, Omega
+
+
+class MoeflConfig(MethodConfig):
+    """Table II and section IV-A. `rounds` counts communication rounds: generations x fitness_rounds."""
+
+    network: Literal["mlp", "cnn"] = "mlp"
+    population: int = Field(default=20, ge=2)  # M
+    fitness_rounds: int = Field(default=5, ge=1)  # before a network is measured; the paper takes 10 for non-IID data
+    fraction: float = Field(default=1.0, gt=0, le=1)  # C
+    epochs: int = Field(default=5, ge=1)  # E
+    batch: int = Field(default=50, ge=2)  # B
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    crossover: float = Field(default=0.9, ge=0, le=1)  # one-point, per pair
+    mutation: float = Field(default=0.1, ge=0, le=1)  # flip, per bit
+    sbx: float = Field(default=0.9, ge=0, le=1)  # simulated binary crossover, per pair
+    sbx_eta: float = Field(default=2.0, gt=0)
+    polynomial: float = Field(default=0.1, ge=0, le=1)  # polynomial mutation, per real number
+    polynomial_eta: float = Field(default=20.0, gt=0)
+    evaluate: Literal["new", "all"] = "new"  # all: parents are trained from scratch again, every generation
+    duplicates: Duplicates = "mutate"  # an offspring that decodes to a parent or sibling is mutated again; or keep
+    fitness: Literal["validation", "test"] = "validation"  # test: the paper's way, on the data of the final figures
+    test_every: int = Field(default=1, ge=0)  # generations between looks at the test data, for the report
+
+    @model_validator(mode="after")
+    def _whole_generations(self) -> Self:
+        if self.rounds % self.fitness_rounds:
+            fits = max(1, self.rounds // self.fitness_rounds) * self.fitness_rounds
+            raise ConfigError(
+                f"moefl.rounds = {self.rounds}: a generation takes fitness_rounds = {self.fitness_rounds} rounds; "
+                f"give a multiple of it, such as {fits}",
+            )
+        return self
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        try:
+            spaces.skeleton(_architecture(self.network, schema, sparse_genes.smallest(self.network), 0))
+        except ArchitectureError as problem:
+            raise ConfigError(f"moefl.network = {self.network!r}: {problem}") from None
+        return self
+
+
+@dataclass(frozen=True)
+class MoeflState:
+    round: int
+    generation: int  # that is being trained, counted from 1; after the last round of it, the next one
+    parents: list[dict[str, Any]]  # individuals as plain data
+    training: list[dict[str, Any]]  # those of this generation; empty between generations
+
+
+@dataclass(frozen=True)
+class Individual:
+    """A chromosome, its network as far as it is trained, and its objectives once they are measured."""
+
+    chromosome: Chromosome
+    trainee: Trainee
+    objectives: Pair | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "name": self.trainee.name,
+            "bits": "".join("1" if bit else "0" for bit in self.chromosome.bits),
+            "reals": list(self.chromosome.reals),
+            "architecture": self.trainee.architecture,
+            "weights": self.trainee.weights,
+            "connections": self.trainee.connections,
+            "diverged": self.trainee.diverged,
+            "objectives": list(self.objectives) if self.objectives else None,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Individual:
+        names = ("name", "architecture", "weights", "connections", "diverged")
+        bits = np.array([sign == "1" for sign in plain["bits"]])
+        measured = plain["objectives"]
+        return cls(
+            Chromosome(bits, tuple(plain["reals"])),
+            Trainee(**{name: plain[name] for name in names}),
+            (measured[0], measured[1]) if measured else None,
+        )
+
+
+class Moefl:
+    """The server's side."""
+
+    name: ClassVar[str] = "moefl"
+    summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
+    Config: ClassVar[type[MoeflConfig]] = MoeflConfig
+    State: ClassVar[type[MoeflState]] = MoeflState
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, config: MoeflConfig, schema: Schema) -> None:
+        self.config, self.schema = config, schema
+        smallest = _architecture(config.network, schema, sparse_genes.smallest(config.network), 0)
+        self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
+        self.training = Settings(config.epochs, config.batch, momentum=config.momentum)
+
+    def init(self, federation: Federation, rng: Generator) -> MoeflState:
+        part = self.config.fitness
+        holders = federation.auditors() if part == "test" else federation.clients()
+        if not any(info.sizes[part] for info in holders):
+            way_out = "add some, or set moefl.fitness = 'test'" if part == "validation" else "give the data a test part"
+            raise ConfigError(f"data.split: nobody has {part} rows, and the search judges networks by them; {way_out}")
+        drawn = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
+        return MoeflState(0, 1, [one.to_plain() for one in self._born(drawn, "1p", rng)], [])
+
+    def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
+        parents = [Individual.from_plain(plain) for plain in state.parents]
+        training = [Individual.from_plain(plain) for plain in state.training] or self._generation(state, parents, rng)
+        infos = {info.name: info for info in federation.clients()}
+        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        age = state.round % self.config.fitness_rounds
+        trained = train_round(federation, [one.trainee for one in training], chosen, self.training, age)
+        training = [replace(one, trainee=after) for one, after in zip(training, trained, strict=True)]
+        if age + 1 < self.config.fitness_rounds:
+            plain = [one.to_plain() for one in training]
+            return MoeflState(state.round + 1, state.generation, state.parents, plain), self._under_way(state, training)
+
+        measured = self._measure(training, federation)
+        everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
+        survivors = [everyone[i] for i in pareto.select(_table(everyone), self.config.population)]
+        new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
+        return new, self._metrics(state.generation, survivors, measured, federation)
+
+    def done(self, state: MoeflState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: MoeflState) -> list[Candidate]:
+        return []
+
+    def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""
+        survivors = [Individual.from_plain(plain) for plain in state.parents]
+        table = _table(survivors)
+        picks, front = _picks(table), [int(i) for i in pareto.by_error(table)]
+        tested = self._test_errors([survivors[i] for i in front], federation)
+        found = []
+        for i in front:
+            one = survivors[i]
+            cost = spaces.cost(one.trainee.architecture)
+            error, connections = table[i].tolist()
+            objectives = {"error": error, "connections": connections}
+            if one.trainee.name in tested:
+                objectives["test_error"] = tested[one.trainee.name]
+            objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": 4 * connections}
+            names = [pick for pick, picked in picks.items() if picked == i]
+            weights, architecture = one.trainee.whole(), one.trainee.architecture
+            found.append(Candidate(one.trainee.name, architecture, objectives, names, weights, Tensors({})))
+        return found
+
+    # -- Algorithm 5, lines 3-4 ----------------------------------------------------------------------------------------
+
+    def _generation(self, state: MoeflState, parents: Sequence[Individual], rng: Generator) -> list[Individual]:
+        """Whom this generation trains: the offspring, and those parents whose objectives are not known or not kept."""
+        offspring = self._born(self._offspring(parents, rng), f"{state.generation}o", rng)
+        again = [
+            replace(one, trainee=beginner(one.trainee.name, one.trainee.architecture, rng), objectives=None)
+            for one in parents
+            if not self._keeps_objectives(one)
+        ]
+        return [*again, *offspring]
+
+    def _keeps_objectives(self, parent: Individual) -> bool:
+        return parent.objectives is not None and self.config.evaluate == "new"
+
+    def _offspring(self, parents: Sequence[Individual], rng: Generator) -> list[Chromosome]:
+        settings, model = self.config, self.config.network
+
+        def meaning(genes: Genes) -> str:
+            return spaces.canonical(sparse_genes.decode(model, Chromosome(*genes)))
+
+        operators = Operators(
+            sparse_genes.LOW,
+            sparse_genes.HIGH,
+            settings.crossover,
+            settings.mutation,
+            settings.sbx,
+            settings.sbx_eta,
+            settings.polynomial,
+            settings.polynomial_eta,
+        )
+        measured = all(one.objectives is not None for one in parents)
+        # Before the first generation nothing is measured: the tournament is then a coin flip.
+        rank, crowding = pareto.rank_and_crowding(_table(parents)) if measured else (None, None)
+        children = breed_mixed(
+            [(one.chromosome.bits, one.chromosome.reals) for one in parents],
+            rank,
+            crowding,
+            settings.population,
+            operators,
+            rng,
+            same=meaning if settings.duplicates == "mutate" else None,
+        )
+        return [sparse_genes.repair(model, Chromosome(*genes)) for genes in children]
+
+    def _born(self, chromosomes: Sequence[Chromosome], label: str, rng: Generator) -> list[Individual]:
+        """Individuals with a graph and weights of their own, named by a label and their number."""
+        born = []
+        for number, chromosome in enumerate(chromosomes):
+            arch = _architecture(self.config.network, self.schema, chromosome, graph=int(rng.integers(2**31)))
+            born.append(Individual(chromosome, beginner(f"{label}{number:02d}", arch, rng)))
+        return born
+
+    # -- Algorithm 4, lines 18-20: the objectives ----------------------------------------------------------------------
+
+    def _measure(self, training: Sequence[Individual], federation: Federation) -> list[Individual]:
+        part = self.config.fitness
+        holders = federation.auditors() if part == "test" else federation.clients()
+        counts = count_correct(federation, [one.trainee for one in training], holders, part, audit=part == "test")
+        measured = []
+        for one in training:
+            right, rows = counts[one.trainee.name]
+            if one.trainee.diverged:
+                # The worst error, and no fewer connections than the standard's: else it might stand on the front.
+                worst = max(self.standard, spaces.cost(one.trainee.architecture).params)
+                measured.append(replace(one, objectives=(1.0, float(worst))))
+            elif rows == 0:
+                raise TooFewReplies(f"no client answered with its {part} counts for network {one.trainee.name}")
+            else:
+                measured.append(replace(one, objectives=(1 - right / rows, one.trainee.connections)))
+        return measured
+
+    # -- what the report shows -----------------------------------------------------------------------------------------
+
+    def _under_way(self, state: MoeflState, training: Sequence[Individual]) -> Metrics:
+        metrics: Metrics = {"generation": state.generation, "in_training": len(training)}
+        known = [plain["objectives"][0] for plain in state.parents if plain["objectives"]]
+        return metrics | ({"error": min(known)} if known else {})
+
+    def _metrics(
+        self,
+        generation: int,
+        survivors: Sequence[Individual],
+        measured: Sequence[Individual],
+        federation: Federation,
+    ) -> Metrics:
+        table = _table(survivors)
+        front = [int(i) for i in pareto.by_error(table)]
+        picks = _picks(table)
+        every = self.config.test_every
+        chosen = [survivors[i] for i in sorted(set(picks.values()))]
+        tested = self._test_errors(chosen, federation) if every and generation % every == 0 else {}
+        metrics: Metrics = {
+            "generation": generation,
+            "in_training": len(measured),
+            "error": float(table[:, 0].min()),
+            "hypervolume": pareto.hypervolume(table, [1.0, self.standard]),
+            "objectives": ["error", "connections"],
+            "front": [[survivors[i].trainee.name, *table[i].tolist()] for i in front],
+            "measured": [[one.trainee.name, *(one.objectives or ())] for one in measured],
+            "diverged": [one.trainee.name for one in measured if one.trainee.diverged],
+        }
+        for pick, i in picks.items():
+            name, macs = survivors[i].trainee.name, spaces.cost(survivors[i].trainee.architecture).macs
+            error, connections = table[i].tolist()
+            metrics[pick] = {"key": name, "error": error, "connections": connections, "macs": macs}
+            if name in tested:
+                metrics[pick]["test_error"] = tested[name]
+        return metrics
+
+    def _test_errors(self, chosen: Sequence[Individual], federation: Federation) -> dict[str, float]:
+        trainees = [one.trainee for one in chosen]
+        counts = count_correct(federation, trainees, federation.auditors(), "test", audit=True)
+        return {name: 1 - right / rows for name, (right, rows) in counts.items() if rows}
+
+
+def _architecture(model: str, schema: Schema, chromosome: Chromosome, graph: int) -> dict[str, Any]:
+    data = {"input": list(schema.shape), "classes": schema.outputs}
+    return {"space": "sparse", "model": model, **data, **sparse_genes.decode(model, chromosome), "graph": graph}
+
+
+def _table(individuals: Sequence[Individual]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([one.objectives for one in individuals], np.float64)
+
+
+def _picks(objectives: Any) -> dict[str, int]:
+    """Two networks of low error and two at the knee; where the front is too short, the last one there is."""
+    by_error, by_knee = pareto.by_error(objectives), pareto.by_knee(objectives)
+    places = {"high": by_error[0], "high1": by_error[0], "high2": by_error[min(1, len(by_error) - 1)]}
+    places |= {"knee": by_knee[0], "knee1": by_knee[0], "knee2": by_knee[min(1, len(by_knee) - 1)]}
+    return {pick: int(i) for pick, i in places.items()}
+
+
+JOBS: dict[str, Any] = {}  # its clients' work is in `set_fedavg`

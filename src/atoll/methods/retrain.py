@@ -1,0 +1,169 @@
+"""Given networks trained from scratch by federated averaging, side by side in one run: how chosen ones are validated.
+
+The papers validate what a search found by training it anew, on data of another partition too, beside a standard
+network. `atoll retrain RUN --pick ...` fills in the networks from a run of any method; an experiment file may also
+write them down (the sparsity study of the multi-objective paper does). Sparse networks are trained by modified SET, all
+others by plain federated averaging; both are in `set_fedavg`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, field_validator
+
+from atoll import spaces
+from atoll.errors import ArchitectureError, ConfigError
+from atoll.federation.base import Federation
+from atoll.learning.calibration import statistics_form
+from atoll.messages import Schema, Tensors
+from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.measure import calibrated
+from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
+from atoll.rng import Generator, stream
+from atoll.search.sampling import choose
+
+STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
+
+
+class RetrainConfig(MethodConfig):
+    """The networks, and how they are trained."""
+
+    # Name -> architecture; input and classes are the data's. `atoll retrain` fills them in from a run.
+    networks: dict[str, dict[str, Any]] = Field(default={"standard": STANDARD}, min_length=1)
+    fraction: float = Field(default=1.0, gt=0, le=1)  # C
+    epochs: int = Field(default=1, ge=1)  # E
+    batch: int = Field(default=50, ge=2)  # B
+    lr: float = Field(default=0.1, gt=0)  # of networks that do not bring their own
+    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
+    test_every: int = Field(
+        default=1, ge=0
+    )  # rounds between looks at the test data, for the report; 0: only at the end
+
+    @field_validator("networks")
+    @classmethod
+    def _named(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        if "" in value:
+            raise ConfigError("networks: one of them has an empty name; give each a name of its own")
+        return value
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        data = {"input": list(schema.shape), "classes": schema.outputs}
+        networks = {name: {**arch, **data} for name, arch in self.networks.items()}
+        for name, arch in networks.items():
+            try:
+                spaces.skeleton(arch)
+            except ArchitectureError as problem:
+                raise ArchitectureError(f"networks.{name}: {problem}") from None
+        return self.model_copy(update={"networks": networks})
+
+
+@dataclass(frozen=True)
+class RetrainState:
+    round: int
+    networks: dict[str, Any]  # name -> weights, along the graph for sparse networks
+    connections: dict[str, float]  # Omega of the last round
+    diverged: list[str]
+
+
+class Retrain:
+    """The server's side."""
+
+    name: ClassVar[str] = "retrain"
+    summary: ClassVar[str] = "train given networks from scratch, side by side: the validation of what a search found"
+    Config: ClassVar[type[RetrainConfig]] = RetrainConfig
+    State: ClassVar[type[RetrainState]] = RetrainState
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, config: RetrainConfig, schema: Schema) -> None:
+        self.config = config.fitted(schema, 0)
+        names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
+        self.training = Settings(**{name: getattr(config, name) for name in names})
+
+    def init(self, federation: Federation, rng: Generator) -> RetrainState:
+        # One stream a network: adding or leaving out another one does not change how it starts.
+        seed = int(rng.integers(2**62))
+        beginners = [beginner(n, arch, stream(seed, "network", n)) for n, arch in self.config.networks.items()]
+        return _state(0, beginners)
+
+    def step(self, state: RetrainState, federation: Federation, rng: Generator) -> tuple[RetrainState, Metrics]:
+        infos = {info.name: info for info in federation.clients()}
+        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        trained = train_round(federation, self._trainees(state), chosen, self.training, state.round)
+        new = _state(state.round + 1, trained)
+        validation = count_correct(federation, trained, chosen, "validation")
+        every = self.config.test_every
+        tested = bool(every) and (new.round % every == 0 or self.done(new))
+        test = count_correct(federation, trained, federation.auditors(), "test", audit=True) if tested else {}
+        table = {one.name: _figures(one, validation, test) for one in trained}
+        errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
+        return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
+
+    def done(self, state: RetrainState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: RetrainState) -> list[Candidate]:
+        return []
+
+    def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """Every network; `high` is the one of the lowest error."""
+        trained = self._trainees(state)
+        everyone = federation.clients()
+        validation = count_correct(federation, trained, everyone, "validation")
+        test = count_correct(federation, trained, federation.auditors(), "test", audit=True)
+        rows = {one.name: _figures(one, validation, test) for one in trained}
+        best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
+        found = []
+        for one in trained:
+            weights = one.whole()
+            cost = spaces.cost(one.architecture)
+            row = rows[one.name]
+            objectives = {"error": row.get("error", row.get("test_error", 1.0))}
+            objectives |= {key: row[key] for key in ("test_error", "connections") if key in row}
+            objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+            norms = statistics_form(one.architecture)
+            statistics = calibrated(federation, everyone, one.architecture, weights) if norms else Tensors({})
+            # Each can be asked for by its own name; where one is called `high`, that name is taken.
+            picks = ["high"] if one.name == best and "high" not in rows else []
+            found.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
+        return found
+
+    def _trainees(self, state: RetrainState) -> list[Trainee]:
+        return [
+            Trainee(name, arch, state.networks[name], state.connections[name], diverged=name in state.diverged)
+            for name, arch in self.config.networks.items()
+        ]
+
+
+def _state(number: int, trained: list[Trainee]) -> RetrainState:
+    return RetrainState(
+        number,
+        {one.name: one.weights for one in trained},
+        {one.name: one.connections for one in trained},
+        [one.name for one in trained if one.diverged],
+    )
+
+
+def _figures(
+    one: Trainee,
+    validation: dict[str, tuple[int, int]],
+    test: dict[str, tuple[int, int]],
+) -> dict[str, Any]:
+    """One network's figures of a round; those that nobody could measure are left out."""
+    row: dict[str, Any] = {"connections": one.connections}
+    for prefix, counts in (("", validation), ("test_", test)):
+        right, rows = counts.get(one.name, (0, 0))
+        if rows:
+            row |= {f"{prefix}error": 1 - right / rows, f"{prefix}accuracy": right / rows}
+    if one.client_rows:
+        row["client_accuracy"] = one.client_correct / one.client_rows
+    if one.diverged:
+        row["diverged"] = True
+    return row
+
+
+JOBS: dict[str, Any] = {}  # its clients' work is in `set_fedavg` and `measure`

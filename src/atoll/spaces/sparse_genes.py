@@ -1,0 +1,161 @@
+"""The chromosome of a sparse network (Zhu & Jin, Fig. 3 and 4, Table II): whole numbers as bits, reals as they are.
+
+    mlp   hidden layers 2 bits, neurons 4 x 8, epsilon 7: 41 bits
+    cnn   convolutions 2 bits, channels 3 x 6, kernel 1, hidden layers 2, neurons 3 x 8, epsilon 7: 54 bits
+    both  two reals: lr 0.01 to 0.3, xi 0.01 to 0.55
+
+A gene of b bits holds 1 to 2^b: one is added when it is decoded. A layer count that decodes above its maximum (4 of 3)
+is clamped. Genes of layers that are not used stay: a descendant may use them. The kernel's bit is 3 or 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.errors import ArchitectureError, nearest
+
+Bits = npt.NDArray[np.bool_]
+
+LOW, HIGH = (0.01, 0.01), (0.3, 0.55)  # lr, xi
+REALS = ("lr", "xi")
+KERNELS = (3, 5)
+
+
+@dataclass(frozen=True)
+class Gene:
+    """One whole number, most significant bit first."""
+
+    name: str
+    bits: int
+    most: int
+
+    def read(self, bits: Bits) -> int:
+        value = 1 + int("".join("1" if bit else "0" for bit in bits), 2)
+        return min(value, self.most)
+
+    def write(self, value: int) -> list[bool]:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.most:
+            raise ArchitectureError(f"{self.name} = {value!r}: a chromosome holds whole numbers from 1 to {self.most}")
+        return [sign == "1" for sign in format(value - 1, f"0{self.bits}b")]
+
+
+@dataclass(frozen=True)
+class Chromosome:
+    """What is crossed and mutated."""
+
+    bits: Bits
+    reals: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a kind of network is laid out on a chromosome."""
+
+    layers: Mapping[str, tuple[int, int, int]]  # setting -> most layers, bits of a layer, most of a layer
+    kernel: bool
+
+    def genes(self) -> list[Gene]:
+        found = []
+        for name, (layers, bits, most) in self.layers.items():
+            found.append(Gene(f"number of {name} layers", 2, layers))
+            found += [Gene(f"{name} layer {number + 1}", bits, most) for number in range(layers)]
+            if self.kernel and name == "filters":
+                found.append(Gene("kernel", 1, 2))
+        return [*found, Gene("epsilon", 7, 128)]
+
+
+LAYOUTS = {
+    "mlp": Layout({"hidden": (4, 8, 256)}, kernel=False),
+    "cnn": Layout({"filters": (3, 6, 64), "hidden": (3, 8, 256)}, kernel=True),
+}
+
+
+def length(model: str) -> int:
+    """Bits of a chromosome of this kind of network."""
+    return sum(gene.bits for gene in _layout(model).genes())
+
+
+def random_chromosome(model: str, rng: np.random.Generator) -> Chromosome:
+    """Every bit and every real number drawn evenly from its range."""
+    bits = rng.random(length(model)) < 0.5
+    reals = rng.uniform(LOW, HIGH)
+    return repair(model, Chromosome(bits, tuple(float(value) for value in reals)))
+
+
+def smallest(model: str) -> Chromosome:
+    """One layer of one neuron each: where this does not fit the data, nothing does."""
+    return Chromosome(np.zeros(length(model), np.bool_), LOW)
+
+
+def decode(model: str, chromosome: Chromosome) -> dict[str, Any]:
+    """The settings that a chromosome stands for: hidden, epsilon, lr, xi and, for a CNN, filters and kernel."""
+    chromosome = repair(model, chromosome)
+    layout, start, values = _layout(model), 0, []
+    for gene in layout.genes():
+        values.append(gene.read(chromosome.bits[start : start + gene.bits]))
+        start += gene.bits
+    rest = iter(values)
+    found: dict[str, Any] = {}
+    for name, (layers, _, _) in layout.layers.items():
+        count = next(rest)
+        found[name] = [next(rest) for _ in range(layers)][:count]
+        if layout.kernel and name == "filters":
+            found["kernel"] = KERNELS[next(rest) - 1]
+    found["epsilon"] = next(rest)
+    return found | dict(zip(REALS, chromosome.reals, strict=True))
+
+
+def encode(model: str, settings: Mapping[str, Any]) -> Chromosome:
+    """The chromosome of these settings; genes of layers that they do not have are zero. Table II's ranges hold."""
+    layout = _layout(model)
+    bits: list[bool] = []
+    for name, (layers, width, most) in layout.layers.items():
+        sizes = settings[name]
+        if not isinstance(sizes, Sequence) or not 1 <= len(sizes) <= layers:
+            raise ArchitectureError(f"{name} = {sizes!r}: a chromosome holds 1 to {layers} layers")
+        bits += Gene(f"number of {name} layers", 2, layers).write(len(sizes))
+        for number in range(layers):
+            size = sizes[number] if number < len(sizes) else 1
+            bits += Gene(f"{name} layer {number + 1}", width, most).write(size)
+        if layout.kernel and name == "filters":
+            if settings["kernel"] not in KERNELS:
+                raise ArchitectureError(f"kernel = {settings['kernel']!r}: a chromosome holds 3 or 5")
+            bits.append(settings["kernel"] == KERNELS[1])
+    bits += Gene("epsilon", 7, 128).write(settings["epsilon"])
+    for name, low, high in zip(REALS, LOW, HIGH, strict=True):
+        if not low <= settings[name] <= high:
+            raise ArchitectureError(f"{name} = {settings[name]!r}: a chromosome holds {low} to {high}")
+    return Chromosome(np.array(bits), tuple(float(settings[name]) for name in REALS))
+
+
+def repair(model: str, chromosome: Chromosome) -> Chromosome:
+    """The chromosome with every gene in its range: counts clamped in the bits themselves, reals at their bounds.
+
+    A chromosome of another length has no meaning and is refused.
+    """
+    genes, bits, reals = _layout(model).genes(), chromosome.bits, chromosome.reals
+    wanted = sum(gene.bits for gene in genes)
+    if bits.dtype != np.bool_ or bits.shape != (wanted,) or len(reals) != len(REALS):
+        raise ArchitectureError(
+            f"a chromosome of {bits.size} bits and {len(reals)} reals: one of a {model} has {wanted} and {len(REALS)}"
+        )
+    if not all(math.isfinite(value) for value in reals):
+        raise ArchitectureError(f"a chromosome with the reals {list(reals)}: they must be finite")
+    fixed, start = [], 0
+    for gene in genes:
+        fixed += gene.write(gene.read(bits[start : start + gene.bits]))
+        start += gene.bits
+    within = tuple(float(min(max(v, low), high)) for v, low, high in zip(reals, LOW, HIGH, strict=True))
+    return Chromosome(np.array(fixed), within)
+
+
+def _layout(model: str) -> Layout:
+    if model not in LAYOUTS:
+        raise ArchitectureError(f"unknown model {model!r} of a chromosome; {nearest(str(model), LAYOUTS)}")
+    return LAYOUTS[model]

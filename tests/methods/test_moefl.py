@@ -1,0 +1,169 @@
+"""The search of sparse networks keeps the contract, and Algorithm 5's bookkeeping holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from atoll.config import resolve
+from atoll.data import Federated
+from atoll.errors import AtollError, ConfigError
+from atoll.federation.local import LocalFederation
+from atoll.messages import Payload, Task, Tensors
+from atoll.methods.moefl import Individual, Moefl, MoeflConfig, _picks
+from atoll.rng import stream
+from atoll.spaces import sparse
+from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+
+QUICK: dict[str, Any] = {"rounds": 4, "fitness_rounds": 2, "population": 4, "epochs": 1, "batch": 8}
+
+
+class TestMoefl(MethodContract):
+    method = "moefl"
+    settings: ClassVar[dict[str, Any]] = QUICK
+
+    def test_the_result_tells_connections_and_picks(self, tmp_path: Path) -> None:
+        run = self.run(tmp_path / "run")
+        assert run is not None
+        picks = [pick for candidate in run.result["candidates"] for pick in candidate["picks"]]
+        assert sorted(picks) == ["high", "high1", "high2", "knee", "knee1", "knee2"]
+        for candidate in run.result["candidates"]:
+            whole = run.load_model(candidate["id"]).weights
+            for name, mask in sparse.masks(candidate["architecture"]).items():
+                assert not whole[name][~mask].any()
+            assert 0 < candidate["objectives"]["connections"] <= candidate["objectives"]["params"]
+        json.dumps(run.result, allow_nan=False)
+
+
+class TestConvolutions(MethodContract):
+    method = "moefl"
+    settings: ClassVar[dict[str, Any]] = {**QUICK, "network": "cnn", "population": 2}
+
+    def data(self) -> Federated:
+        return made_images(clients=2, rows=12, side=6)
+
+    # Each of its networks is larger than all of the other suite's together: the costlier promises are kept there.
+    test_worker_count_does_not_matter = None  # type: ignore[assignment]
+    test_resumed_equals_uninterrupted = None  # type: ignore[assignment]
+    test_only_wire_bytes_are_exchanged = None  # type: ignore[assignment]
+
+
+def search(generations: int, answer: Any = None, **settings: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+    """States and metrics of a short search."""
+    data = made_table()
+    config = MoeflConfig(**{**QUICK, "rounds": 2 * generations, **settings})
+    method = Moefl(config, data.schema)
+    federation = LocalFederation(data, 1, workers=0)
+    if answer is not None:
+        federation = ScriptedFederation(["a", "b"], answer, data.schema)  # type: ignore[assignment]
+    states, metrics = [method.init(federation, stream(1, "init"))], []
+    while not method.done(states[-1]):
+        federation.begin(states[-1].round + 1)
+        state, found = method.step(states[-1], federation, stream(1, "step", states[-1].round))
+        states.append(state)
+        metrics.append(found)
+    return states, metrics
+
+
+def names(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["name"] for row in rows}
+
+
+def test_a_generation_trains_only_the_new() -> None:
+    states, metrics = search(2)
+    assert [found["in_training"] for found in metrics] == [8, 8, 4, 4]  # P and Q, then Q alone
+    assert [state.round for state in states] == [0, 1, 2, 3, 4]
+    assert len(states[2].parents) == 4 and not states[2].training
+    kept = {row["name"]: row["objectives"] for row in states[2].parents}
+    later = {row["name"]: row["objectives"] for row in states[4].parents}
+    for name in kept.keys() & later.keys():
+        assert later[name] == kept[name]
+    assert names(states[3].training).isdisjoint(kept)
+
+
+def test_all_means_that_parents_start_again() -> None:
+    states, metrics = search(2, evaluate="all")
+    assert [found["in_training"] for found in metrics] == [8, 8, 8, 8]
+    assert names(states[2].parents) <= names(states[3].training)
+
+
+def test_networks_improve_and_the_hypervolume_does_not_fall() -> None:
+    _, metrics = search(5)
+    volumes = [found["hypervolume"] for found in metrics if "hypervolume" in found]
+    assert len(volumes) == 5 and all(0 <= volume <= 1 for volume in volumes)
+    assert volumes[-1] > volumes[0]
+
+
+def test_an_individual_survives_being_written_down() -> None:
+    states, _ = search(1)
+    for plain in states[-1].parents:
+        again = Individual.from_plain(plain).to_plain()
+        assert again.pop("weights") is plain["weights"]
+        assert again == {key: value for key, value in plain.items() if key != "weights"}
+
+
+def test_a_diverged_network_gets_the_worst_error_and_the_search_goes_on() -> None:
+    def answer(task: Task) -> Payload:
+        if "part" in task.payload:
+            return {"correct": 5}
+        value = np.nan if ":1o01:" in task.id else 0.5
+        return {"weights": Tensors({name: np.full_like(a, value) for name, a in task.payload["weights"].items()})}
+
+    states, metrics = search(2, answer)
+    assert metrics[1]["diverged"] == ["1o01"]
+    worst = {name: pair for name, *pair in metrics[1]["measured"]}["1o01"]
+    assert worst[0] == 1.0 and worst[1] >= max(pair for _, _, pair in metrics[1]["front"])
+    assert "1o01" not in names(states[-1].parents)
+    assert all(row["objectives"][0] == 0.5 for row in states[-1].parents)
+
+
+def test_everything_diverged_is_still_no_crash() -> None:
+    def answer(task: Task) -> Payload:
+        return {"weights": Tensors({name: np.full_like(a, np.nan) for name, a in task.payload["weights"].items()})}
+
+    states, metrics = search(1, answer)
+    assert metrics[-1]["error"] == 1.0 and metrics[-1]["hypervolume"] == 0.0
+    assert len(states[-1].parents) == 4
+
+
+def test_picks_by_hand() -> None:
+    """A front of five: the two of lowest error, and the two nearest to the ideal corner of the normalised front."""
+    front = [[0.10, 100], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5], [0.95, 200]]
+    found = _picks(front)
+    assert (found["high1"], found["high2"], found["knee1"], found["knee2"]) == (0, 1, 2, 3)
+    assert found["high"] == found["high1"] and found["knee"] == found["knee1"]
+    assert set(_picks([[0.5, 1.0]]).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rounds": 7, "fitness_rounds": 5}, "multiple of it, such as 5"),
+        ({"population": 1}, "population = 1"),
+        ({"mutation": 1.5}, "mutation = 1.5"),
+        ({"network": "rnn"}, "network = 'rnn'"),
+        ({"fitnes": "test"}, "did you mean 'fitness'"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        resolve({"method": "moefl", "data": {"name": "digits"}, "moefl": settings})
+    assert words in str(problem.value)
+
+
+def test_convolutions_need_images() -> None:
+    data = made_table()
+    with pytest.raises(ConfigError, match=r"moefl.network = 'cnn'.*use model 'mlp'"):
+        MoeflConfig(**{**QUICK, "network": "cnn"}).fitted(data.schema, 4)
+
+
+def test_networks_must_be_judged_by_something() -> None:
+    data = made_table(split=(1.0, 0.0, 0.0))
+    for fitness, words in (("validation", "set moefl.fitness = 'test'"), ("test", "give the data a test part")):
+        method = Moefl(MoeflConfig(**{**QUICK, "fitness": fitness}), data.schema)
+        with pytest.raises(AtollError, match=words):
+            method.init(LocalFederation(data, 1, workers=0), stream(1, "init"))

@@ -1,0 +1,111 @@
+"""Retraining: any method's networks, from scratch, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from atoll.config import resolve
+from atoll.data import Federated
+from atoll.errors import AtollError
+from atoll.reading import Run, load
+from atoll.searching import retrain, search
+from atoll.testing import MethodContract, made_images, made_table
+
+SPARSE: dict[str, Any] = {
+    "space": "sparse",
+    "model": "mlp",
+    "hidden": [20],
+    "epsilon": 3,
+    "xi": 0.2,
+    "lr": 0.2,
+    "graph": 7,
+}
+FIXED: dict[str, Any] = {"space": "fixed", "model": "mlp", "hidden": [10]}
+QUICK: dict[str, Any] = {"rounds": 2, "epochs": 1, "batch": 8}
+
+
+class TestRetrain(MethodContract):
+    method = "retrain"
+    settings: ClassVar[dict[str, Any]] = {
+        "rounds": 4,
+        "networks": {"thin": SPARSE, "full": FIXED},
+        "client_accuracy": True,
+    }
+
+    def test_every_network_has_its_figures_in_every_round(self, tmp_path: Path) -> None:
+        run = self.run(tmp_path / "run")
+        assert run is not None
+        for event in run.rounds:
+            for row in event["metrics"]["networks"].values():
+                assert {"error", "test_error", "connections", "client_accuracy"} <= row.keys()
+        last = run.rounds[-1]["metrics"]["networks"]
+        assert last["full"]["connections"] == 6 * 10 + 10 + 10 * 3 + 3
+        assert last["thin"]["connections"] < 6 * 20 + 20 + 20 * 3 + 3
+
+    def test_a_network_does_not_depend_on_its_company(self, tmp_path: Path) -> None:
+        """It starts the same; only the clients' streams are shared, so the first task of each client is equal."""
+        both = self.run(tmp_path / "both")
+        alone = search("retrain", made_table(), out=tmp_path / "alone", workers=0, rounds=4, networks={"thin": SPARSE})
+        assert both is not None
+        one, two = (run.rounds[0]["metrics"]["networks"]["thin"] for run in (both, alone))
+        assert one["error"] == two["error"]
+
+
+def searched(method: str, data: Federated, folder: Path, **settings: Any) -> Run:
+    return search(method, data, out=folder, workers=0, **settings)
+
+
+def test_networks_of_every_kind_of_search(tmp_path: Path) -> None:
+    """Choice networks with batch norm, a fixed network, and sparse ones beside their standard."""
+    table, images = made_table(), made_images()
+    runs = {
+        "fedavg": (searched("fedavg", table, tmp_path / "f", **QUICK), "high", table),
+        "realtime": (searched("realtime", images, tmp_path / "r", **QUICK, population=2), "high,knee", images),
+        "moefl": (
+            searched("moefl", table, tmp_path / "m", **QUICK, fitness_rounds=2, population=4),
+            "high1,knee1,standard",
+            table,
+        ),
+    }
+    for name, (run, picks, data) in runs.items():
+        found = retrain(run.path, picks, out=tmp_path / f"{name}-again", rounds=2, workers=0, data=data)
+        assert [candidate["id"] for candidate in found.result["candidates"]] == picks.split(",")
+        for candidate in found.result["candidates"]:
+            assert found.model(candidate["id"]) is not None
+            if candidate["id"] != "standard":
+                assert candidate["architecture"] == run.load_model(candidate["id"]).architecture
+    standard = load(tmp_path / "moefl-again").load_model("standard").architecture
+    assert standard == {"space": "fixed", "model": "mlp", "input": [6], "classes": 3, "hidden": [200, 200]}
+
+
+def test_what_cannot_be_retrained_is_named(tmp_path: Path) -> None:
+    run = searched("fedavg", made_table(), tmp_path / "f", **QUICK)
+    for pick, words in (
+        ("knee", "no model 'knee'; known: final, high"),
+        ("standard", "stands beside sparse networks"),
+        (",", "no network is named"),
+    ):
+        with pytest.raises(AtollError, match=words):
+            retrain(run.path, pick, out=tmp_path / "g", rounds=1, workers=0, data=made_table())
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("networks", "words"),
+    [
+        ({}, "networks"),
+        ({"": FIXED}, "empty name"),
+        ({"thin": {**SPARSE, "xi": 1}}, "networks.thin: xi = 1"),
+        ({"thin": {**SPARSE, "epsilon": 0}}, "networks.thin: epsilon = 0"),
+        ({"thin": {**SPARSE, "hidden": []}}, "networks.thin: hidden"),
+        ({"odd": {"space": "spars"}}, "networks.odd: unknown space 'spars'; did you mean 'sparse'"),
+    ],
+)
+def test_networks_that_cannot_be(networks: dict[str, Any], words: str) -> None:
+    with pytest.raises(AtollError) as problem:
+        experiment = resolve({"method": "retrain", "data": {"name": "digits"}, "retrain": {"networks": networks}})
+        experiment.settings.fitted(made_table().schema, 4)
+    assert words in str(problem.value)

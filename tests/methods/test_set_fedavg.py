@@ -1,0 +1,197 @@
+"""Modified SET federated averaging: averages, Omega and what becomes of bad replies, by hand on two clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll import spaces, wire
+from atoll.errors import TooFewReplies
+from atoll.federation.guard import OnGraph, TensorsLike, from_plain, to_plain
+from atoll.federation.local import LocalFederation
+from atoll.messages import ClientInfo, Payload, Task, Tensors
+from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
+from atoll.rng import stream
+from atoll.spaces import sparse
+from atoll.testing import ScriptedFederation, made_table
+
+ARCH: dict[str, Any] = {
+    "space": "sparse",
+    "model": "mlp",
+    "input": [2],
+    "classes": 2,
+    "hidden": [3],
+    "epsilon": 1,
+    "graph": 1,
+    "xi": 0.3,
+}
+START = beginner("net", ARCH, stream(1, "start"))
+SETTINGS = Settings(epochs=1, batch=5)
+Answer = Callable[[Task], Payload]
+
+
+def federation(answer: Answer, rows: dict[str, int] | None = None) -> ScriptedFederation:
+    made = ScriptedFederation(["a", "b"], answer)
+    if rows:
+        made._clients = [replace(info, sizes={**info.sizes, "train": rows[info.name]}) for info in made.clients()]
+    return made
+
+
+def filled(value: float, zeros: int = 0) -> Tensors:
+    """An upload with this value everywhere but in the first `zeros` connections of each matrix."""
+    found = {}
+    for name, array in START.weights.items():
+        found[name] = np.full_like(array, value)
+        if name in sparse.masks(ARCH):
+            found[name][:zeros] = 0
+    return Tensors(found)
+
+
+def infos(made: ScriptedFederation) -> list[ClientInfo]:
+    return made.clients()
+
+
+def test_the_average_counts_zeros_and_weighs_by_rows() -> None:
+    """10 rows say 1, with two connections a matrix removed, 30 rows say 5: (10 x 1 + 30 x 5) / 40 = 4, else 3.75."""
+    uploads = {"a": filled(1, zeros=2), "b": filled(5)}
+    made = federation(lambda task: {"weights": uploads[task.client]}, {"a": 10, "b": 30})
+    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    for name, array in after.weights.items():
+        removed = 2 if name in sparse.masks(ARCH) else 0
+        assert array.tolist() == [3.75] * removed + [4.0] * (len(array) - removed)
+    # Omega: a sent 4 weights fewer than there are, and has a quarter of the rows
+    assert after.connections == spaces.cost(ARCH).params - 0.25 * 2 * len(sparse.masks(ARCH))
+
+
+def test_all_networks_of_a_round_go_out_together() -> None:
+    made = federation(lambda task: {"weights": filled(1)})
+    train_round(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
+    assert [task.id for task in made.tasks] == ["train:net:a", "train:net:b", "train:other:a", "train:other:b"]
+
+
+def test_the_learning_rate_is_the_network_s_own() -> None:
+    made = federation(lambda task: {"weights": filled(1)})
+    own = replace(START, architecture={**ARCH, "lr": 0.25})
+    train_round(made, [START, replace(own, name="own")], infos(made), replace(SETTINGS, lr=0.1, decay=0.5), 2)
+    assert [task.payload["lr"] for task in made.tasks] == [0.025, 0.025, 0.0625, 0.0625]
+
+
+def test_weights_outside_the_graph_are_rejected_by_name() -> None:
+    whole = sparse.spread(ARCH, filled(1))
+    assert whole["layers.0.weight"].shape == (3, 2)
+    made = federation(lambda task: {"weights": whole if task.client == "a" else filled(2)})
+    made.begin(1)
+    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    assert made.ledger.current.replies["rejected"] == 1
+    assert all((array == 2).all() for array in after.weights.values())
+    count = len(START.weights["layers.0.weight"])
+    wanted = OnGraph(TensorsLike.of(START.weights).model, {"layers.0.weight": count})
+    reason = wanted.problem(whole)
+    assert reason == f"mask: weights of shape (3, 2) for a graph of {count} connections in 'layers.0.weight'"
+    assert wanted.problem(filled(1)) is None
+    assert wanted.problem(Tensors({})).startswith("schema")  # type: ignore[union-attr]
+    assert from_plain(to_plain(wanted)) == wanted
+
+
+def test_a_network_that_diverged_everywhere_is_marked_and_left_alone() -> None:
+    made = federation(lambda task: {"weights": filled(np.nan if "bad" in task.id else 1.0)})
+    bad = replace(START, name="bad")
+    good, gone = train_round(made, [START, bad], infos(made), SETTINGS, 0)
+    assert gone.diverged and not good.diverged
+    sent = len(made.tasks)
+    again = train_round(made, [good, gone], infos(made), SETTINGS, 1)
+    assert again[1] is gone and len(made.tasks) == sent + 2
+    assert train_round(made, [gone], infos(made), SETTINGS, 1) == [gone]
+
+
+def test_a_network_that_one_client_keeps_finite_goes_on() -> None:
+    made = federation(lambda task: {"weights": filled(np.inf if task.client == "a" else 3.0)})
+    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    assert not after.diverged and all((array == 3).all() for array in after.weights.values())
+
+
+def test_silence_for_one_network_leaves_it_as_it_was() -> None:
+    def answer(task: Task) -> Payload:
+        if "net" in task.id:
+            raise ValueError("asleep")
+        return {"weights": filled(1)}
+
+    made = federation(answer)
+    first, second = train_round(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
+    assert first == START and second.weights["layers.0.bias"].tolist() == [1, 1, 1]
+
+
+def test_silence_for_all_is_too_few_replies() -> None:
+    def answer(task: Task) -> Payload:
+        raise ValueError("asleep")
+
+    made = federation(answer)
+    with pytest.raises(TooFewReplies, match="asleep"):
+        train_round(made, [START], infos(made), SETTINGS, 0)
+
+
+def test_counting_what_is_right() -> None:
+    answers = {"a": 7, "b": 2}
+    made = federation(lambda task: {"correct": answers[task.client]})
+    counts = count_correct(made, [START, replace(START, name="gone", diverged=True)], infos(made), "validation")
+    assert counts == {"net": (9, 20), "gone": (0, 20)}
+    assert count_correct(made, [START], infos(made), "test") == {"net": (0, 0)}
+    liar = federation(lambda task: {"correct": 11})
+    assert count_correct(liar, [START], infos(liar), "validation") == {"net": (0, 0)}
+
+
+# -- with real clients ---------------------------------------------------------------------------------------------
+
+
+def real_round(**arch: Any) -> tuple[Trainee, LocalFederation]:
+    data = made_table()
+    made = LocalFederation(data, 1, workers=0)
+    made.begin(1)
+    whole = {**ARCH, "input": list(data.schema.shape), "classes": data.schema.outputs, "hidden": [40], **arch}
+    settings = Settings(epochs=2, batch=8, client_accuracy=True)
+    (after,) = train_round(made, [beginner("net", whole, stream(1, "s"))], made.clients(), settings, 0)
+    return after, made
+
+
+def test_a_real_client_removes_once_per_upload() -> None:
+    after, _ = real_round(xi=0.5)
+    before = {name: int(mask.sum()) for name, mask in sparse.masks(after.architecture).items()}
+    dense = spaces.cost(after.architecture).params - sum(before.values())
+    assert after.connections == dense + sum(count - count // 2 for count in before.values())
+    none, _ = real_round(xi=0.0)
+    assert none.connections == spaces.cost(none.architecture).params
+
+
+def test_the_clients_own_accuracy_is_counted_on_their_training_rows() -> None:
+    after, made = real_round()
+    assert after.client_rows == sum(info.sizes["train"] for info in made.clients())
+    assert 0.4 * after.client_rows < after.client_correct <= after.client_rows
+
+
+def test_upload_bytes_fall_with_the_connections() -> None:
+    """At a tenth of the connections a round's uploads are less than a fifth of the full network's, on the wire."""
+    data = made_table(features=100, classes=10)
+    sizes = {}
+    for name, arch in {
+        "thin": {"space": "sparse", "epsilon": 7, "graph": 1, "xi": 0.1},
+        "full": {"space": "fixed"},
+    }.items():
+        made = LocalFederation(data, 1, workers=0)
+        made.begin(1)
+        whole = {"model": "mlp", "input": [100], "classes": 10, "hidden": [200, 200], **arch}
+        (after,) = train_round(made, [beginner(name, whole, stream(1, "s"))], made.clients(), SETTINGS, 0)
+        sizes[name] = made.ledger.current.bytes_up
+        if name == "thin":
+            assert after.connections / spaces.cost({**whole, "epsilon": 10_000}).params == pytest.approx(0.1, abs=0.02)
+    assert sizes["thin"] < 0.2 * sizes["full"]
+
+
+def test_the_upload_is_wire_legal_and_small() -> None:
+    after, _ = real_round()
+    data = wire.encode({"weights": after.weights})
+    found = wire.decode(data)["weights"]
+    assert all(np.array_equal(found[name], after.weights[name]) for name in found)

@@ -1,0 +1,79 @@
+"""`atoll retrain`: from a run to the experiment that trains its networks anew."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.errors import ConfigError, DataError
+from atoll.reading import Run, load
+from atoll.retraining import assemble_retraining
+from atoll.searching import search
+from programs import loaded, run  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.usefixtures("loaded")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("found") / "run"
+    data = {"name": "digits", "clients": 3, "rows": 300}
+    return search("moefl", data, out=folder, workers=0, rounds=2, fitness_rounds=1, population=4, epochs=1, seed=5)
+
+
+def tables(found: Run, picks: str = "high1", *settings: str, **options: Any) -> dict[str, Any]:
+    return assemble_retraining(found, picks.split(","), options, settings)
+
+
+def test_the_run_s_data_and_training_are_taken_over(found: Run) -> None:
+    raw = tables(found, "high1, knee1")
+    assert (raw["method"], raw["seed"]) == ("retrain", 5)
+    assert raw["data"]["name"] == "digits" and raw["data"]["clients"] == 3 and raw["data"]["rows"] == 300
+    assert raw["retrain"]["epochs"] == 1 and "population" not in raw["retrain"]
+    assert list(raw["retrain"]["networks"]) == ["high1", "knee1"]
+    assert raw["retrain"]["networks"]["high1"] == found.load_model("high1").architecture
+
+
+def test_options_and_settings_go_on_top(found: Run) -> None:
+    raw = tables(found, "high1", "retrain.lr=0.5", **{"rounds": 7, "data.partition": "shards:2", "seed": None})
+    assert raw["retrain"]["rounds"] == 7 and raw["retrain"]["lr"] == 0.5
+    assert raw["data"]["partition"] == "shards:2" and raw["seed"] == 5
+
+
+def test_other_data_is_dealt_out_alike_and_nothing_else_is_kept(found: Run) -> None:
+    raw = tables(found, data="wine")
+    assert raw["data"] == {"name": "wine", "clients": 3, "partition": "iid"}
+    with pytest.raises(DataError, match="neither a data set nor an existing folder"):
+        tables(found, data="vine-yards")
+
+
+def test_a_pick_that_is_not_there(found: Run) -> None:
+    with pytest.raises(ConfigError, match="no network is named"):
+        tables(found, " , ")
+
+
+def test_the_command(found: Run, tmp_path: Path) -> None:
+    path = tmp_path / "again"
+    options = ("--rounds", 1, "--partition", "shards:2", "--workers", 0, "--quiet", "--out", path)
+    ended = run("retrain", found.path, "--pick", "high1,standard", *options)
+    assert ended.code == 0, ended
+    again = load(path)
+    assert [candidate["id"] for candidate in again.result["candidates"]] == ["high1", "standard"]
+    config = tomllib.loads((path / "config.toml").read_text())
+    assert config["data"]["partition"] == "shards:2" and config["retrain"]["networks"]["standard"]["space"] == "fixed"
+    wrong = run("retrain", found.path, "--pick", "hihg1", "--out", tmp_path / "none")
+    assert wrong.code == 2 and "did you mean 'high1'" in wrong.err.replace("\n", " ")
+    assert run("retrain", tmp_path, "--out", tmp_path / "none").code == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_networks_on_other_data_take_its_shape(found: Run, tmp_path: Path) -> None:
+    path = tmp_path / "wine"
+    ended = run("retrain", found.path, "--data", "wine", "--rounds", 1, "--workers", 0, "--quiet", "--out", path)
+    assert ended.code == 0, ended
+    architecture = load(path).load_model("high").architecture
+    assert architecture["input"] == [13] and architecture["classes"] == 3
+    assert architecture["hidden"] == found.load_model("high").architecture["hidden"]
