@@ -47,7 +47,8 @@ def test_the_form_of_a_result(run: Run) -> None:
     assert result["schema"] == 1 and result["method"] == "fedavg" and result["status"] == "finished"
     assert (result["seed"], result["rounds"]) == (1, 2) and result["wall_seconds"] > 0
     (candidate,) = result["candidates"]
-    assert candidate.keys() == {"id", "architecture", "objectives", "picks", "weights"}
+    assert candidate.keys() == {"id", "architecture", "objectives", "picks", "weights", "clients"}
+    assert all(own.keys() == {"test_f1", "test_error", "test_rows"} for own in candidate["clients"].values())
     assert candidate["picks"] == ["high"] and (run.path / candidate["weights"]).is_file()
     assert candidate["objectives"].keys() == {"error", "test_error", "macs", "params", "upload_bytes"}
     ledger = result["ledger"]

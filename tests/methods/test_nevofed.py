@@ -32,3 +32,7 @@ class TestRecurrentNEvoFed(_NEvoFed):
         "start": "full",
         "output": "bins",
     }
+    # Processes and wire are the same as above; starting them once more only takes time.
+    test_worker_count_does_not_matter = None  # type: ignore[assignment]
+    test_only_wire_bytes_are_exchanged = None  # type: ignore[assignment]
+    test_global_random_state_is_untouched = None  # type: ignore[assignment]

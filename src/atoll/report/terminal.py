@@ -125,8 +125,9 @@ def cell(text: str) -> str:
 def show_next(console: Console, run: Run) -> None:
     """What to do with a finished run."""
     pick = next((pick for c in run.result["candidates"] for pick in c["picks"] if pick == "knee"), "high")
+    evolved = any(c["architecture"].get("space") == "genome" for c in run.result["candidates"])
     for what, how in (
-        ("see it", f"atoll figures {run.path}"),
+        ("see it", f"atoll explain {run.path}" if evolved else f"atoll figures {run.path}"),
         ("go further", f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
         ("use it", f"atoll.load({str(run.path)!r}).model({pick!r})  # in Python: an ordinary torch module"),
     ):
