@@ -45,7 +45,7 @@ run: $(STAMP)  ## the main job: a real-time search over ten clients on scikit-le
 	  out=runs/first; \
 	  while [ -e "$$out" ]; do number=$$((number + 1)); out=runs/first-$$number; done; \
 	fi; \
-	set -x; $(BIN)/atoll run realtime --data digits --out "$$out"
+	set -x; $(BIN)/atoll run realtime --data digits --rounds 100 --out "$$out"
 
 test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(PYTEST_ARGS)
