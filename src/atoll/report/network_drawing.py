@@ -10,7 +10,7 @@ from atoll.search.neat.expression import Node, nodes_in_order, used_inputs
 from atoll.search.neat.names import is_hidden, is_input
 from atoll.search.neat.population import Population
 
-ACROSS, DOWN, EDGE = 230, 84, 50
+ACROSS, DOWN, EDGE = 230, 94, 50
 INPUT, HIDDEN, OUTPUT = "#d9d9d9", "#ffffff", "#a6cee3"  # as in the paper's Fig. 3
 POSITIVE, NEGATIVE = "#2166ac", "#b2182b"
 
@@ -80,8 +80,8 @@ def _node(place: tuple[float, float], node: Node, name: str) -> str:
     fill = HIDDEN if is_hidden(node.name) else OUTPUT
     how = "" if node.aggregation == "sum" else " *"
     return (
-        f'<circle cx="{x}" cy="{y}" r="27" fill="{fill}" stroke="black"/>'
+        f'<circle cx="{x}" cy="{y}" r="32" fill="{fill}" stroke="black"/>'
         f'<text x="{x}" y="{y - 3}" text-anchor="middle">{node.activation}{how}</text>'
         f'<text x="{x}" y="{y + 11}" text-anchor="middle" font-size="10">B {number(node.bias)}</text>'
-        f'<text x="{x}" y="{y + 41}" text-anchor="middle" font-weight="bold">{escape(name)}</text>'
+        f'<text x="{x}" y="{y + 46}" text-anchor="middle" font-weight="bold">{escape(name)}</text>'
     )
