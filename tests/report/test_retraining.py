@@ -69,7 +69,9 @@ def test_the_front_of_a_sparse_search_is_error_against_connections(searched: Run
     points = front(searched)
     assert points and all(list(point.costs) == ["connections"] for point in points)
     assert "high" in points[0].picks
-    assert "weights of one upload" in draw_front({"run": searched}, tmp_path / "front.svg").read_text()
+    picture = draw_front({"run": searched}, tmp_path / "front.svg").read_text()
+    assert "weights of one upload" in picture
+    assert all(f"<!-- {pick} -->" in picture for pick in ("High", "Knee", "High2", "Knee2"))
 
 
 def test_other_runs_have_nothing_to_show_here(searched: Run, tmp_path: Path) -> None:

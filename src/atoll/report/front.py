@@ -23,11 +23,16 @@ COSTS = {
     "connections": "weights of one upload, mean of the clients",
 }
 # Shape, size, and where the word stands: High is the lowest point of its front, so below it there is room.
-MARKS = {"high": ("o", 130, (9, -14)), "knee": ("D", 100, (9, 8))}
+MARKS = {
+    "high": ("o", 130, (9, -14)),
+    "knee": ("D", 100, (9, 8)),
+    "high2": ("o", 80, (-14, 12)),
+    "knee2": ("D", 60, (9, 8)),
+}
 
 
 def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
-    """All points of each run's front, High and Knee marked; fixed networks of `beside` for comparison.
+    """All points of each run's front, its picks marked; fixed networks of `beside` for comparison.
 
     Filled points are validation errors, which the search went by; rings are the same networks on test data.
     """

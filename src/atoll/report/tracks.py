@@ -11,6 +11,7 @@ from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.reading import Run
 
 PICKS = ("high", "knee")  # what a search follows round by round
+FRONT_PICKS = (*PICKS, "high2", "knee2")  # what a front marks, where the method picks a second of each
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def _track(pick: str | None, figures: Sequence[tuple[int, Mapping[str, Any]]]) -
 
 
 def _picks(event: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    return tuple(pick for pick in PICKS if isinstance(event.get(pick), Mapping) and event[pick].get("key") == name)
+    chosen = (pick for pick in FRONT_PICKS if isinstance(event.get(pick), Mapping))
+    return tuple(pick for pick in chosen if event[pick].get("key") == name)
 
 
 def _test_errors(run: Run) -> dict[str, float]:
