@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from atoll.spaces.norm import BatchNorm
+from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 
 
 def test_two_rows_by_hand() -> None:
@@ -38,3 +38,14 @@ def test_fixed_statistics_work_on_one_row() -> None:
 def test_statistics_of_other_channels_are_refused() -> None:
     with pytest.raises(ValueError, match="2 channels"):
         BatchNorm(2).fix(torch.zeros(3), torch.ones(3))
+
+
+def test_affine_parameters_scale_and_shift_batch_and_fixed_statistics_alike() -> None:
+    layer = AffineBatchNorm(1, epsilon=1.0)
+    with torch.no_grad():
+        layer.weight.fill_(5**0.5)
+        layer.bias.fill_(10.0)
+    assert layer(torch.tensor([[1.0], [5.0]])).flatten().tolist() == pytest.approx([8.0, 12.0])
+    layer.fix(torch.tensor([3.0]), torch.tensor([4.0]))
+    assert layer(torch.tensor([[5.0]])).item() == pytest.approx(12.0)
+    assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]

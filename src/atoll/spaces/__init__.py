@@ -27,6 +27,7 @@ SPACES = {
     "fixed": "atoll.spaces.fixed",
     "sparse": "atoll.spaces.sparse",
     "genome": "atoll.spaces.genome",
+    "widths": "atoll.spaces.widths",
 }
 
 __all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]

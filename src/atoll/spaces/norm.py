@@ -1,10 +1,11 @@
-"""Batch normalisation as federated search needs it: no affine parameters, no running averages.
+"""Batch normalisation as federated search needs it: no running averages, and in Atoll's own networks nothing affine.
 
-There is nothing to average between clients, so an output depends on weights and batch alone.
+There are no statistics to average between clients, so an output depends on weights and batch alone.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,12 +36,27 @@ class BatchNorm(nn.Module):
         self.variance = variance.detach().clone()
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._normalised(x, None, None)
+
+    def _normalised(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if self.mean is None:
-            return functional.batch_norm(x, None, None, training=True, eps=self.epsilon)
-        return functional.batch_norm(x, self.mean, self.variance, training=False, eps=self.epsilon)
+            return functional.batch_norm(x, None, None, weight, bias, training=True, eps=self.epsilon)
+        return functional.batch_norm(x, self.mean, self.variance, weight, bias, training=False, eps=self.epsilon)
 
     def extra_repr(self) -> str:
         return f"{self.channels}, {'batch' if self.mean is None else 'fixed'} statistics"
+
+
+class AffineBatchNorm(BatchNorm):
+    """With a factor and a summand per channel, for networks that were brought along: their state dicts hold these."""
+
+    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
+        super().__init__(channels, epsilon)
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._normalised(x, self.weight, self.bias)
 
 
 def batch_norms(module: nn.Module) -> dict[str, BatchNorm]:

@@ -1,0 +1,66 @@
+"""Width multipliers by hand: a perceptron 2-8-8-2 costs 16 + 64 + 16 = 96 MACs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atoll import spaces
+from atoll.errors import ArchitectureError
+from atoll.messages import Tensors
+from atoll.rng import stream
+from atoll.spaces.multipliers import factor_within, pruned_to, scaled
+from atoll.spaces.pruning import prune, units
+from atoll.spaces.widths import from_fixed
+
+PERCEPTRON = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [8, 8]})
+
+
+def widths(arch: dict[str, object]) -> list[int]:
+    return [unit.width for unit in units(arch)]
+
+
+def test_all_widths_times_a_factor() -> None:
+    assert widths(scaled(PERCEPTRON, 0.5)) == [4, 4] and spaces.cost(scaled(PERCEPTRON, 0.5)).macs == 8 + 16 + 8
+    assert widths(scaled(PERCEPTRON, 0.3)) == [2, 2] and widths(scaled(PERCEPTRON, 0.01)) == [1, 1]
+    assert scaled(PERCEPTRON, 1.0) == PERCEPTRON
+    for factor in (0.0, 1.1, -1.0, float("nan")):
+        with pytest.raises(ArchitectureError, match="above 0 and at most 1"):
+            scaled(PERCEPTRON, factor)
+
+
+def test_the_factor_that_comes_nearest_from_below() -> None:
+    """Six of eight: 12 + 36 + 12 = 60 MACs; seven: 77. So 76 MACs allow six, which the factors up to 6.5/8 round to."""
+    assert factor_within(PERCEPTRON, 76) == pytest.approx(6.5 / 8, abs=1e-5)
+    assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 76))) == [6, 6]
+    assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 77))) == [7, 7]
+    assert factor_within(PERCEPTRON, 96) == 1.0
+    assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 5))) == [1, 1]
+    with pytest.raises(ArchitectureError, match="no width multiplier gets down to 4 MACs"):
+        factor_within(PERCEPTRON, 4)
+
+
+def test_weights_of_the_filters_with_the_largest_norms() -> None:
+    """Half of each layer is large: those filters stay, in their order."""
+    weights = {name: np.array(array) for name, array in spaces.initial(PERCEPTRON, stream(1, "test")).items()}
+    weights["layers.0.weight"][[0, 2, 5, 7]] += 9
+    weights["layers.1.weight"][[1, 2, 3, 6]] += 9
+    cut = pruned_to(PERCEPTRON, Tensors(weights), scaled(PERCEPTRON, 0.5))
+    assert cut is not None
+    np.testing.assert_array_equal(cut["layers.0.weight"], weights["layers.0.weight"][[0, 2, 5, 7]])
+    np.testing.assert_array_equal(cut["layers.1.weight"], weights["layers.1.weight"][[1, 2, 3, 6]][:, [0, 2, 5, 7]])
+
+
+def test_another_network_is_no_narrower_version() -> None:
+    weights = spaces.initial(PERCEPTRON, stream(1, "test"))
+    other = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [4, 4, 4]})
+    wider = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [9, 4]})
+    more_classes = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 3, "hidden": [4, 4]})
+    fixed = {"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [4, 4]}
+    for wanted in (other, wider, more_classes, fixed):
+        assert pruned_to(PERCEPTRON, weights, wanted) is None
+    same = pruned_to(PERCEPTRON, weights, PERCEPTRON)
+    assert same is not None and same.whole_digest() == weights.whole_digest()
+    narrow, cut = prune(PERCEPTRON, weights, "layers.0", 3)
+    found = pruned_to(PERCEPTRON, weights, narrow)
+    assert found is not None and found.whole_digest() == cut.whole_digest()
