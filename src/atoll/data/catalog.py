@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from atoll.data import builtin, glucose, images_known, sensors, walking
+from atoll.data import builtin, celeba, glucose, imagenet, images_known, sensors, walking
 from atoll.data.places import data_folder
 from atoll.data.published import PUBLISHED
 from atoll.data.source import Source
@@ -17,15 +17,20 @@ from atoll.errors import DataError, nearest
 
 @dataclass(frozen=True)
 class Dataset:
-    """One entry: what it is, where it comes from and how it is read. No `file`: an image set, or built in."""
+    """One entry: what it is, where it comes from and how it is read. No `file`: an image set, or built in.
+
+    A set of pictures that are brought to a size has `present`, and its `read` takes `size` (and `attributes`).
+    """
 
     name: str
     kind: Literal["image", "table"]
     rows: str
     classes: int
     origin: str
-    read: Callable[[Path | None], Source]
+    read: Callable[..., Source]
     file: str = ""
+    takes: tuple[str, ...] = ()
+    present: Callable[[Path], bool] | None = None
 
     @property
     def built_in(self) -> bool:
@@ -59,6 +64,36 @@ _ALL = (
     _image("cifar10", "50,000 + 10,000", 10, "Krizhevsky 2009"),
     _image("cifar10_small", "15,000 + 3,000", 10, "a balanced subset of cifar10"),
     _image("cifar100", "50,000 + 10,000", 100, "Krizhevsky 2009"),
+    Dataset(
+        "celeba",
+        "image",
+        "200,288",
+        8,
+        "Liu et al. 2015, 9,343 people (LEAF)",
+        celeba.read,
+        takes=("size", "attributes"),
+        present=celeba.present,
+    ),
+    Dataset(
+        "celeba_leaf",
+        "image",
+        "by files",
+        2,
+        "the same, from LEAF's files",
+        celeba.read_leaf,
+        takes=("size", "attributes"),
+        present=celeba.leaf_present,
+    ),
+    Dataset(
+        "imagenet",
+        "image",
+        "1,281,167 + 50,000",
+        1000,
+        "Deng et al. 2009 (ILSVRC 2012)",
+        imagenet.read,
+        takes=("size",),
+        present=imagenet.present,
+    ),
     _image("svhn", "73,257 + 26,032", 10, "Netzer et al. 2011, cropped digits"),
     Dataset("uci_har", "table", "7,352", 6, "Anguita et al. 2013, 21 subjects", sensors.uci_har, "uci_har.npz"),
     Dataset("wisdm", "table", "5,418", 6, "Kwapisz et al. 2010, 36 subjects", sensors.wisdm, "wisdm_v11.npz"),
@@ -82,12 +117,20 @@ DATASETS: dict[str, Dataset] = {entry.name: entry for entry in _ALL}
 NAMES: tuple[str, ...] = tuple(DATASETS)
 
 
-def read(name: str, data_dir: str | Path | None) -> Source:
+def read(
+    name: str, data_dir: str | Path | None, size: int | None = None, attributes: Sequence[str] | None = None
+) -> Source:
     """The data set of this name, from the data folder (argument or ATOLL_DATA) if it needs files."""
     if name not in DATASETS:
         raise DataError(f"data.name = '{name}': no such data set; {nearest(name, DATASETS)}")
     dataset = DATASETS[name]
-    return dataset.read(None if dataset.built_in else data_folder(data_dir))
+    asked = {"size": size, "attributes": attributes}
+    for word, value in asked.items():
+        if value is not None and word not in dataset.takes:
+            able = " and ".join(one.name for one in DATASETS.values() if word in one.takes)
+            raise DataError(f"data.{word} = {value!r}: '{name}' has none to choose, only {able}; leave it out")
+    folder = None if dataset.built_in else data_folder(data_dir)
+    return dataset.read(folder, **{word: asked[word] for word in dataset.takes})
 
 
 def catalogue(data_dir: str | Path | None = None) -> list[Entry]:
@@ -104,6 +147,8 @@ def _present(dataset: Dataset, folder: Path | None) -> bool:
         return True
     if folder is None:
         return False
+    if dataset.present is not None:
+        return dataset.present(folder)
     if dataset.file:
         if "*" in dataset.file or "[" in dataset.file:
             return any(folder.rglob(dataset.file))

@@ -9,6 +9,7 @@ import numpy as np
 
 from atoll.data.missing import fill_missing
 from atoll.data.partition import Indices, Partition
+from atoll.data.pictures import appended
 from atoll.data.scaling import Floats, Scaling, fit
 from atoll.data.source import Missing, Scale, Source
 from atoll.data.split import Blocks, Shares, as_published, split
@@ -71,7 +72,7 @@ def prepare(
         benchmark = [f"benchmark-{number:02d}" for number in range(len(slices))]
         bounds = np.concatenate([bounds, len(rows) + slices])
         rows = np.concatenate([rows, len(y) + np.arange(len(source.test[1]))])
-        x, y = np.concatenate([x, source.test[0]]), np.concatenate([y, source.test[1]])
+        x, y = appended(x, source.test[0]), np.concatenate([y, source.test[1]])
 
     def scaled_by(holder: int) -> Array:
         # A test slice has no training rows: when clients scale by their own rows, it does so by its own too.

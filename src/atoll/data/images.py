@@ -51,21 +51,22 @@ def _sorted_classes(names: set[str]) -> list[str]:
 
 def _look(path: Path) -> tuple[tuple[int, int], bool]:
     """Size, and whether the picture is grey, from the file's header."""
-    with _open(path) as picture:
+    with open_picture(path) as picture:
         if picture.mode not in GREY + COLOUR:
             raise DataError(f"'{path}' has pixels of kind {picture.mode}; save it with 8 bits a channel, grey or RGB")
         return (picture.width, picture.height), picture.mode in GREY
 
 
 def _pixels(path: Path, mode: str) -> Any:
-    with _open(path) as picture:
+    with open_picture(path) as picture:
         try:
             return np.asarray(picture.convert(mode), dtype=np.uint8)
         except (OSError, ValueError, SyntaxError) as error:
             raise DataError(f"'{path}' is a damaged picture ({error}); replace or remove it") from None
 
 
-def _open(path: Path) -> Any:
+def open_picture(path: Path) -> Any:
+    """A picture whose header is read, or a `DataError` of one line."""
     from PIL import Image
 
     try:

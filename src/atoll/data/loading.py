@@ -14,6 +14,7 @@ from atoll.data.folder import read_folder
 from atoll.data.holdings import Preparation, prepare
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
+from atoll.data.pictures import develop
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
 from atoll.errors import DataError, nearest
@@ -39,11 +40,14 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
     dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
     prepared = preparation(settings, source)
+    size = None if source.pictures is None else source.pictures.size
+    source, dealt = develop(source, dealt)
     holdings = prepare(source, dealt, names, prepared, seed)
     decided = {
         "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
         "partition": rule.text(),
         "clients": len(names),
+        "size": size,
         **asdict(prepared),
     }
     return Federated(source.schema, holdings, settings.share_labels), settings.model_copy(update=decided)
@@ -122,7 +126,7 @@ def only(source: Source, names: Sequence[str]) -> Source:
 
 def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
     if settings.name is not None:
-        return catalog.read(settings.name, data_dir)
+        return catalog.read(settings.name, data_dir, settings.size, settings.attributes)
     return read_folder(settings)
 
 

@@ -57,6 +57,10 @@ class DataSettings(BaseModel):
     only: tuple[StrictStr, ...] | None = Field(None, description="natural clients: use these, by name")
     rows: StrictInt | None = Field(None, description="use only so many training rows, drawn at random, by class")
     test_rows: StrictInt | None = Field(None, description="use only so many rows of the official test set")
+    size: StrictInt | None = Field(None, description="celeba, imagenet: the side of the pictures in pixels")
+    attributes: tuple[StrictStr, ...] | None = Field(
+        None, description="celeba: every combination of these is a class; default Smiling, Male, Mouth_Slightly_Open"
+    )
     split: tuple[StrictFloat, StrictFloat, StrictFloat] | None = Field(
         None,
         description="each client's train, validation and test share; default 0.6, 0.2, 0.2 or, with an "
@@ -77,10 +81,10 @@ class DataSettings(BaseModel):
     categories: Categories = Field("refuse", description="text features: refuse, code (whole numbers), onehot")
     share_labels: StrictBool = Field(False, description="clients tell the server their training rows per class")
 
-    @field_validator("clients", "rows", "test_rows")
+    @field_validator("clients", "rows", "test_rows", "size")
     @classmethod
     def _at_least_one(cls, value: int | None, info: Any) -> int | None:
-        least = {"clients": 1, "rows": 2, "test_rows": 2}[info.field_name]
+        least = {"clients": 1, "rows": 2, "test_rows": 2, "size": 8}[info.field_name]
         if value is not None and value < least:
             raise ConfigError(f"data.{info.field_name} = {value}: it must be {least} or more; raise it or leave it out")
         return value
@@ -111,6 +115,8 @@ class DataSettings(BaseModel):
             raise ConfigError(f"data.name and data.folder: {both}; give the name of a data set or a folder of own data")
         if self.name is not None and self.client_column is not None:
             raise ConfigError(f"data.client_column = '{self.client_column}' is for own data only; leave it out")
+        if self.folder is not None and (self.size is not None or self.attributes is not None):
+            raise ConfigError("data.size and data.attributes are for celeba and imagenet only; leave them out")
         return self
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from atoll.data.partition import Indices
 from atoll.data.split import Blocks
 from atoll.errors import DataError
 from atoll.messages import Array, Schema
+
+if TYPE_CHECKING:
+    from atoll.data.pictures import Pictures
 
 Scale = Literal["none", "client", "federated"]
 Missing = Literal["refuse", "mean", "median", "zero"]
@@ -31,7 +34,10 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Source:
-    """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client."""
+    """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client.
+
+    With `pictures`, `x` (also that of `test`) holds the numbers of pictures that are not decoded yet.
+    """
 
     x: Array
     y: Indices
@@ -41,6 +47,7 @@ class Source:
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
     parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
+    pictures: Pictures | None = None
 
 
 def make_source(

@@ -23,13 +23,32 @@ def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None
     for name, array in arrays.items():
         # Replaced, never overwritten: another process may have the old file mapped.
         aside = folder / f"{name}.npy.part"
-        with aside.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
+        if not _linked(array, aside):
+            with aside.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
         os.replace(aside, folder / f"{name}.npy")
     text = json.dumps({"format": FORMAT, "arrays": sorted(arrays), **index})
     aside = folder / f"{INDEX}.part"
     aside.write_text(text, encoding="utf-8")
     os.replace(aside, folder / INDEX)
+
+
+def _linked(array: Array, path: Path) -> bool:
+    """A second name for the file that an array is mapped from, if it is all of a `.npy` file on the same disk."""
+    mapped: Any = array
+    while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
+        mapped = mapped.base
+    if not isinstance(mapped, np.memmap) or not str(mapped.filename).endswith(".npy"):
+        return False
+    same = array.shape == mapped.shape and array.dtype == mapped.dtype and array.strides == mapped.strides
+    if not same or os.path.getsize(str(mapped.filename)) != mapped.offset + array.nbytes:
+        return False  # a part of it, or the same bytes read in another way
+    try:
+        path.unlink(missing_ok=True)
+        os.link(str(mapped.filename), path)
+    except OSError:
+        return False
+    return True
 
 
 def read(folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -1,6 +1,13 @@
 """What kind of device a client is: how fast it computes and sends, and what that costs it in energy.
 
-Profiles that ship are files beside this one; a user's own is a file of the same form, named by its path.
+Profiles that ship are files beside this one; a user's own is a file of the same form, named by its path. A profile may
+hold a table of layers (`[[layers]]`), given or written by `atoll devices measure`; then latency and energy of a network
+are read from it, layer by layer:
+
+1. a row of the same shape gives its figure (several such rows: their mean);
+2. else the rows of the same kind are read as a curve over MACs: a straight line between the two nearest rows, below the
+   smallest one towards `seconds_per_layer` at zero MACs, above the largest one in proportion;
+3. a kind without rows takes `seconds_per_layer` + MACs / `macs_per_second`, and MACs x `joules_per_mac`.
 """
 
 from __future__ import annotations
@@ -11,9 +18,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from atoll.devices.table import LayerRow, LayerTable, LayerWork
 from atoll.errors import ConfigError, nearest
 
 SHIPPED = ("phone", "board")
+
+__all__ = ["SHIPPED", "DeviceProfile", "LayerRow", "LayerTable", "LayerWork", "device_profile"]
 
 
 class DeviceProfile(BaseModel):
@@ -27,6 +37,8 @@ class DeviceProfile(BaseModel):
     downlink: float = Field(gt=0)  # bytes per second
     joules_per_mac: float = Field(default=0.0, ge=0)
     joules_per_byte: float = Field(default=0.0, ge=0)  # sent or received
+    seconds_per_layer: float = Field(default=0.0, ge=0)  # taken by a layer whatever its size
+    layers: LayerTable = LayerTable(())
 
     def seconds(self, macs: float, bytes_up: float, bytes_down: float) -> float:
         """Computing and sending, one after the other."""
@@ -34,6 +46,16 @@ class DeviceProfile(BaseModel):
 
     def joules(self, macs: float, bytes_up: float, bytes_down: float) -> float:
         return macs * self.joules_per_mac + (bytes_up + bytes_down) * self.joules_per_byte
+
+    def layer_seconds(self, layer: LayerWork) -> float:
+        """One sample's way forward through one layer."""
+        found = self.layers.seconds(layer, self.seconds_per_layer)
+        return found if found is not None else self.seconds_per_layer + layer.macs / self.macs_per_second
+
+    def layer_joules(self, layer: LayerWork) -> float:
+        """As `layer_seconds`, in energy; rows without joules are passed over."""
+        found = self.layers.joules(layer)
+        return found if found is not None else layer.macs * self.joules_per_mac
 
 
 def device_profile(name: str) -> DeviceProfile:
