@@ -175,6 +175,8 @@ def _value(value: Any) -> str:
         return repr(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):  # within a list; elsewhere it is a table of its own
+        return f"{{{', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items() if item is not None)}}}"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'

@@ -77,6 +77,10 @@ class Run:
                 continue
         raise RunDamaged(f"{self.path}: {weights} is missing")
 
+    def weights_file(self, pick: str) -> Path:
+        """Where the trained weights of a pick are stored."""
+        return self.path / self._weights_of(pick)
+
     def _weights_of(self, pick: str) -> str:
         """Where the weights of a pick are: in the result, or among the models on offer while the search goes on."""
         if self.finished:

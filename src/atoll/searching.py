@@ -52,6 +52,8 @@ def retrain(
     pick: str = "high",
     *,
     out: str | Path,
+    start: str = "scratch",
+    groups: int | None = None,
     rounds: int | None = None,
     partition: str | None = None,
     seed: int | None = None,
@@ -60,10 +62,19 @@ def retrain(
     data_dir: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Train networks of a run from scratch; `pick` lists them as on the command line. Data in memory is given again."""
-    options = {"rounds": rounds, "data.partition": partition, "seed": seed, "engine.workers": workers}
+    """Train networks of a run, from scratch or from what the run `found`; `pick` lists them as on the command line.
+
+    Data in memory is given again. With `groups` the networks are trained in parallel, each on a group of clients.
+    """
+    options = {
+        "rounds": rounds,
+        "retrain.groups": groups,
+        "data.partition": partition,
+        "seed": seed,
+        "engine.workers": workers,
+    }
     named = {"data": data} if isinstance(data, str) else {}
-    experiment = resolve(assemble_retraining(load(path), pick.split(","), options | named))
+    experiment = resolve(assemble_retraining(load(path), pick.split(","), options | named, start=start))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)

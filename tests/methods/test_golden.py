@@ -27,6 +27,13 @@ GOLDEN = Path(__file__).parent / "golden"
 TOLERANCE = 1e-4
 NEARLY = {"bytes_up"}  # a loss travels as decimal text, whose length depends on its last digits
 
+IMAGES: dict[str, dict[str, Any]] = {
+    "realtime": {"side": 6},
+    "decnas": {"side": 8, "share_labels": True},
+    "netadapt": {"side": 8},
+}
+PRUNING: dict[str, Any] = {"rounds": 5, "model": "convnet", "widths": [4] * 6, "batch": 8, "step": 0.1}
+PRUNING |= {"start_rounds": 1, "tune_rounds": [2]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 3, "fraction": 0.75, "hidden": [8]},
     "nevofed": {"rounds": 4, "population": 12, "fraction": 0.75},
@@ -40,13 +47,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "full": {"space": "fixed", "model": "mlp", "hidden": [8]},
         },
     },
+    "decnas": PRUNING | {"groups": 2},
+    "netadapt": PRUNING,
     "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
 }
 
 
 def golden_run(method: str, folder: Path) -> dict[str, Any]:
     """The figures of the run, as they stand in its file."""
-    data = made_images(side=6) if method == "realtime" else made_table()
+    data = made_images(**IMAGES[method]) if method in IMAGES else made_table()
     run = atoll.search(method, data, out=folder, workers=0, **SETTINGS[method])
     ledger = run.result["ledger"]
     return {

@@ -14,10 +14,12 @@ METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
     "moefl": "atoll.methods.moefl:Moefl",
     "retrain": "atoll.methods.retrain:Retrain",
+    "decnas": "atoll.methods.decnas:Decnas",
     "nevofed": "atoll.methods.nevofed:NEvoFed",
     "offline": "atoll.methods.offline:Offline",
     "fedavg": "atoll.methods.fedavg:FedAvg",
     "central": "atoll.methods.central:Central",
+    "netadapt": "atoll.methods.netadapt:NetAdapt",
 }
 
 

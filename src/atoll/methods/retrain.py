@@ -1,9 +1,12 @@
-"""Given networks trained from scratch by federated averaging, side by side in one run: how chosen ones are validated.
+"""Given networks trained by federated averaging, side by side in one run: how chosen ones are validated, and tuned.
 
 The papers validate what a search found by training it anew, on data of another partition too, beside a standard
 network. `atoll retrain RUN --pick ...` fills in the networks from a run of any method; an experiment file may also
 write them down (the sparsity study of the multi-objective paper does). Sparse networks are trained by modified SET, all
 others by plain federated averaging; both are in `set_fedavg`.
+
+With `--from found` networks go on from the weights that the search left them with: the FL-tune of federated NetAdapt
+(Yuan et al., section 4.4). With `groups` they are trained in parallel, each on a group of clients of its own.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator
 
 from atoll import spaces
-from atoll.errors import ArchitectureError, ConfigError
+from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.federation.base import Federation
 from atoll.learning.calibration import statistics_form
-from atoll.messages import Schema, Tensors
+from atoll.messages import ClientInfo, Schema, Tensors
 from atoll.methods.base import Candidate, MethodConfig, Metrics
 from atoll.methods.measure import calibrated
-from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
+from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
 from atoll.rng import Generator, stream
+from atoll.search.grouping import partition
 from atoll.search.sampling import choose
+from atoll.store.found_weights import found_weights
 
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
 
@@ -39,6 +44,10 @@ class RetrainConfig(MethodConfig):
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
+    # Name -> model file of a run, whose weights this network goes on from; the others start from scratch.
+    start: dict[str, str] = Field(default={})
+    groups: int = Field(default=0, ge=0)  # clients in so many groups, one network on each in turn; 0: all on all
+    balance: float = Field(default=1.1, ge=1)  # of the groups' sizes, see search/grouping.py
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
     test_every: int = Field(
         default=1, ge=0
@@ -52,6 +61,19 @@ class RetrainConfig(MethodConfig):
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
+        if self.groups > clients:
+            raise ConfigError(
+                f"groups = {self.groups}: there are only {clients} clients; use {clients} or fewer groups"
+            )
+        fitted = self.model_copy(update={"networks": self.for_data(schema)})
+        for name, file in self.start.items():
+            if name not in fitted.networks:
+                raise ConfigError(f"start.{name}: there is no such network; {nearest(name, fitted.networks)}")
+            found_weights(file, fitted.networks[name])  # a file that does not fit is said before a run starts
+        return fitted
+
+    def for_data(self, schema: Schema) -> dict[str, dict[str, Any]]:
+        """The networks with this data's input and classes."""
         data = {"input": list(schema.shape), "classes": schema.outputs}
         networks = {name: {**arch, **data} for name, arch in self.networks.items()}
         for name, arch in networks.items():
@@ -59,7 +81,7 @@ class RetrainConfig(MethodConfig):
                 spaces.skeleton(arch)
             except ArchitectureError as problem:
                 raise ArchitectureError(f"networks.{name}: {problem}") from None
-        return self.model_copy(update={"networks": networks})
+        return networks
 
 
 @dataclass(frozen=True)
@@ -74,28 +96,34 @@ class Retrain:
     """The server's side."""
 
     name: ClassVar[str] = "retrain"
-    summary: ClassVar[str] = "train given networks from scratch, side by side: the validation of what a search found"
+    summary: ClassVar[str] = "train given networks side by side: the validation, or the last tuning, of what was found"
     Config: ClassVar[type[RetrainConfig]] = RetrainConfig
     State: ClassVar[type[RetrainState]] = RetrainState
     pooled: ClassVar[bool] = False
 
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
-        self.config = config.fitted(schema, 0)
+        self.config = config.model_copy(update={"networks": config.for_data(schema)})
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
         self.training = Settings(**{name: getattr(config, name) for name in names})
 
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
         seed = int(rng.integers(2**62))
-        beginners = [beginner(n, arch, stream(seed, "network", n)) for n, arch in self.config.networks.items()]
-        return _state(0, beginners)
+        started = []
+        for name, arch in self.config.networks.items():
+            if name in self.config.start:
+                started.append(veteran(name, arch, found_weights(self.config.start[name], arch)))
+            else:
+                started.append(beginner(name, arch, stream(seed, "network", name)))
+        return _state(0, started)
 
     def step(self, state: RetrainState, federation: Federation, rng: Generator) -> tuple[RetrainState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
-        trained = train_round(federation, self._trainees(state), chosen, self.training, state.round)
+        own = self._own_clients(chosen)
+        trained = train_round(federation, self._trainees(state), chosen, self.training, state.round, own)
         new = _state(state.round + 1, trained)
-        validation = count_correct(federation, trained, chosen, "validation")
+        validation = count_correct(federation, trained, chosen, "validation", own=own)
         every = self.config.test_every
         tested = bool(every) and (new.round % every == 0 or self.done(new))
         test = count_correct(federation, trained, federation.auditors(), "test", audit=True) if tested else {}
@@ -131,6 +159,16 @@ class Retrain:
             picks = ["high"] if one.name == best and "high" not in rows else []
             found.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
         return found
+
+    def _own_clients(self, chosen: list[ClientInfo]) -> dict[str, list[ClientInfo]]:
+        """Section 4.4 of federated NetAdapt: networks in parallel on groups, in turn where there are fewer."""
+        count = min(self.config.groups, len(chosen))
+        if not count:
+            return {}
+        sizes, labels = [info.sizes["train"] for info in chosen], [info.labels for info in chosen]
+        groups = partition(sizes, labels, count, self.config.balance)
+        members = [[chosen[member] for member in group] for group in groups]
+        return {name: members[number % count] for number, name in enumerate(self.config.networks)}
 
     def _trainees(self, state: RetrainState) -> list[Trainee]:
         return [

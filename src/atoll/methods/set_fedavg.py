@@ -18,7 +18,7 @@ A network of any other space takes part as it is: nothing is removed, all its we
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,8 @@ from atoll.rng import Generator
 from atoll.search.averaging import Mean
 from atoll.search.removal import remove_smallest
 from atoll.spaces import sparse
+
+Own = Mapping[str, Sequence[ClientInfo]]  # network -> its group of clients; others take part with all
 
 TRAIN, EVALUATE = "atoll.methods.set_fedavg:train", "atoll.methods.set_fedavg:evaluate"
 
@@ -89,14 +91,20 @@ def beginner(name: str, architecture: dict[str, Any], rng: Generator) -> Trainee
     return Trainee(name, architecture, sparse.along(architecture, spaces.initial(architecture, rng)))
 
 
+def veteran(name: str, architecture: dict[str, Any], weights: Tensors) -> Trainee:
+    """A network that goes on from weights it has been trained to."""
+    return Trainee(name, architecture, sparse.along(architecture, weights))
+
+
 def train_round(
     federation: Federation,
     trainees: Sequence[Trainee],
     clients: Sequence[ClientInfo],
     settings: Settings,
     rounds_done: int,
+    own: Own | None = None,
 ) -> list[Trainee]:
-    """All networks after one more round on these clients.
+    """All networks after one more round on these clients, or each on its `own`.
 
     A network whose weights left the finite numbers on every client has diverged. One that nobody trained for another
     reason stays as it was. If no client returned anything for any network, that is `TooFewReplies`.
@@ -105,7 +113,7 @@ def train_round(
     if not running:
         return list(trainees)
     # Network by network, not client by client: neighbours in the queue are then different clients and can work at once.
-    pairs = [(trainee, info) for trainee in running for info in clients]
+    pairs = [(trainee, info) for trainee in running for info in (own or {}).get(trainee.name, clients)]
     tasks = [_train_task(trainee, info, settings, rounds_done) for trainee, info in pairs]
     sums = {trainee.name: _Sum() for trainee in running}
     for (trainee, info), reply in zip(pairs, federation.map(tasks), strict=True):
@@ -125,10 +133,11 @@ def count_correct(
     holders: Sequence[ClientInfo],
     part: Part,
     audit: bool = False,
+    own: Own | None = None,
 ) -> dict[str, tuple[int, int]]:
     """For each network how many rows of this part it gets right, and of how many; where nobody holds any, 0 of 0."""
-    asked = [info for info in holders if info.sizes[part]]
-    pairs = [(trainee, info) for trainee in trainees if not trainee.diverged for info in asked]
+    asked = {t.name: [info for info in (own or {}).get(t.name, holders) if info.sizes[part]] for t in trainees}
+    pairs = [(trainee, info) for trainee in trainees if not trainee.diverged for info in asked[trainee.name]]
     tasks = [
         Task(
             f"{part}:{trainee.name}:{info.name}",
@@ -142,7 +151,7 @@ def count_correct(
         for trainee, info in pairs
     ]
     # A diverged network gets nothing right.
-    counts = {t.name: (0, sum(info.sizes[part] for info in asked) if t.diverged else 0) for t in trainees}
+    counts = {t.name: (0, sum(info.sizes[part] for info in asked[t.name]) if t.diverged else 0) for t in trainees}
     for (trainee, info), reply in zip(pairs, federation.map(tasks), strict=True):
         if reply.ok:
             right, rows = counts[trainee.name]

@@ -126,9 +126,12 @@ def show_next(console: Console, run: Run) -> None:
     """What to do with a finished run."""
     pick = next((pick for c in run.result["candidates"] for pick in c["picks"] if pick == "knee"), "high")
     evolved = any(c["architecture"].get("space") == "genome" for c in run.result["candidates"])
+    # A search that has come to its own end goes no further; its networks can be tuned.
+    ended = next((c["about"]["ended"] for c in run.result["candidates"] if "ended" in c.get("about", {})), None)
+    tune = f"atoll retrain {run.path} --from found --pick final  # the search is over: {ended}"
     for what, how in (
         ("see it", f"atoll explain {run.path}" if evolved else f"atoll figures {run.path}"),
-        ("go further", f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
+        ("go further", tune if ended else f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
         ("use it", f"atoll.load({str(run.path)!r}).model({pick!r})  # in Python: an ordinary torch module"),
     ):
         console.print(f"{what + ':':<12}{how}", markup=False, highlight=False, soft_wrap=True)
