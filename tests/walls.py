@@ -164,8 +164,8 @@ def report_reads_run_directories_only(module: Module) -> Found:
 
 
 def only_cli_prints(module: Module) -> Found:
-    """The terminal belongs to the command line and to the modules named in TERMINAL_MODULES."""
-    if module.room == "cli" or module.name in TERMINAL_MODULES:
+    """The terminal belongs to the command line, its command groups and the modules named in TERMINAL_MODULES."""
+    if module.room in {"cli", "commands"} or module.name in TERMINAL_MODULES:
         return
     yield from _imports_of(module, *TERMINAL)
     for call, name in module.calls():

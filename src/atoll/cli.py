@@ -20,6 +20,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.commands.cost import cost
+from atoll.commands.devices import devices_app
 from atoll.errors import AtollError, ConfigError, Paused
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(help="Data sets: what there is, and fetching the image sets.", invoke_without_command=True)
 app.add_typer(datasets_app, name="datasets")
+app.add_typer(devices_app, name="devices")
+app.command()(cost)
 
 out_console = Console()
 error_console = Console(stderr=True)
@@ -113,6 +117,8 @@ def resume(
 def retrain(
     directory: Annotated[Path, typer.Argument(help="A run directory, of any method.")],
     pick: Annotated[str, typer.Option(help="Networks of the run, by pick or name: high1,knee1,standard")] = "high",
+    start: Annotated[str, typer.Option("--from", help="scratch, or found: go on from the run's weights.")] = "scratch",
+    groups: Annotated[int | None, typer.Option(help="Networks in parallel, each on its own group of clients.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     partition: Annotated[str | None, typer.Option(help="Another partition than the run's: iid, shards:2, ...")] = None,
     clients: Annotated[int | None, typer.Option(help="Another number of clients.")] = None,
@@ -124,7 +130,7 @@ def retrain(
     quiet: Quiet = False,
     settings: Settings = None,
 ) -> None:
-    """Train chosen networks of a run from scratch, side by side: the validation of what a search found."""
+    """Train chosen networks of a run, from scratch or further, side by side: the validation of what a search found."""
     from atoll import launch
     from atoll.assemble import free_run_directory
     from atoll.config import resolve
@@ -136,10 +142,11 @@ def retrain(
         "data.clients": clients,
         "data.partition": partition,
         "rounds": rounds,
+        "retrain.groups": groups,
         "seed": seed,
         "engine.workers": workers,
     }
-    experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or []))
+    experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or [], start))
     folder = out if out is not None else free_run_directory(experiment)
     with _watched(quiet, folder) as watching:
         found = launch.start(experiment, folder, data_dir=data_dir, **watching)

@@ -11,6 +11,7 @@ from atoll.reading import Run, load
 from atoll.report.canvas import KINDS, short
 from atoll.report.front import draw_front
 from atoll.report.networks import draw_networks
+from atoll.report.pruning import draw_pruning
 from atoll.report.retraining import draw_retraining, networks_of, write_validation
 from atoll.report.rounds import draw_hypervolume, draw_rounds, draw_training
 from atoll.report.tracks import PICKS, front, hypervolume, rounds_of, settings, tracks
@@ -32,10 +33,14 @@ def draw_figures(
     training      from scratch, after an offline search
     networks      High and Knee of searches over choice blocks, as rows of blocks
     retraining    networks trained side by side, and validation.md, a table of them
+    sequence      accuracy against MACs of networks that pruning left behind, tuned further or not
+    widths        the same networks layer by layer
+    candidates    accuracy of an iteration's candidates after every round
+    cost          what several searches by pruning cost their clients
     """
     if kind not in KINDS:
         raise ConfigError(f"format {kind!r}: unknown; {nearest(kind, KINDS)}")
-    runs, compared = _named(directories), _named(beside)
+    runs, compared = named_runs(directories), named_runs(beside)
     for run in (*runs.values(), *compared.values()):
         rounds_of(run)  # a run without rounds is an error before anything is written
     folder = out if out is not None else Path(directories[0]) / FOLDER
@@ -57,12 +62,13 @@ def draw_figures(
     networks = {heading: found for name, run in runs.items() for heading, found in _networks(name, run, len(runs))}
     if networks:
         written.append(draw_networks(networks, pictures["networks"]))
+    written += draw_pruning(runs, folder, kind)
     if not written:
         raise RunDirectoryError(f"{directories[0]}: its rounds hold no figures that can be drawn")
     return written
 
 
-def _named(directories: Sequence[Path]) -> dict[str, Run]:
+def named_runs(directories: Sequence[Path]) -> dict[str, Run]:
     """Runs by the name they have in the legends: their folder's, with as much of the path as tells them apart."""
     paths = [Path(directory).absolute() for directory in directories]
     found: dict[str, Run] = {}

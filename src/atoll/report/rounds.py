@@ -50,7 +50,8 @@ def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] |
     figure = _panels(lines, "round")
     for name, run in runs.items():
         words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
-        _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
+        if rounds_of(run, "final"):
+            _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
     figure.suptitle("After every round", fontsize=12, color=INK)
     return save(figure, path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from rich.table import Table
 
 from atoll.data import Federated, catalogue
 from atoll.data.summary import histogram
+from atoll.devices import DeviceProfile
+from atoll.report.canvas import short
+from atoll.report.cost import QUANTITIES, Bill
 from atoll.report.terminal import cell
 
 MOST_CLIENTS = 40  # more lines than that nobody reads: the middle ones are left out
@@ -45,6 +49,51 @@ def partition_table(federated: Federated) -> Table:
         cells = [str(count) if count else "." for count in row.tolist()]
         table.add_row(cell(federated.names[client]), str(int(row.sum())), *cells)
     return table
+
+
+def devices_table(profiles: Mapping[str, DeviceProfile]) -> Table:
+    """Device profiles with their figures, one column each."""
+    table = Table("figure")
+    for name in profiles:
+        table.add_column(cell(name), justify="right")
+    rows: dict[str, list[float]] = {
+        "computes, GMAC/s": [profile.macs_per_second / 1e9 for profile in profiles.values()],
+        "sends, MB/s": [profile.uplink / 1e6 for profile in profiles.values()],
+        "receives, MB/s": [profile.downlink / 1e6 for profile in profiles.values()],
+        "nJ per MAC": [profile.joules_per_mac * 1e9 for profile in profiles.values()],
+        "nJ per byte": [profile.joules_per_byte * 1e9 for profile in profiles.values()],
+        "µs per layer": [profile.seconds_per_layer * 1e6 for profile in profiles.values()],
+        "layers in its table": [len(profile.layers.root) for profile in profiles.values()],
+    }
+    for heading, figures in rows.items():
+        table.add_row(heading, *(f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}" for figure in figures))
+    table.caption = "\n".join(cell(f"{name}: {profile.description}") for name, profile in profiles.items())
+    table.caption_justify = "left"
+    return table
+
+
+def cost_table(bills: Sequence[Bill], against: Bill, device: str | None) -> Table:
+    """One column a run: of all clients together, of one client on average, and how many times `against`."""
+    on = f" on a device '{device}'" if device else ""
+    table = Table("", title=cell(f"What it cost the clients{on}"))
+    for one in bills:
+        table.add_column(cell(one.name), justify="right")
+    table.add_row("rounds", *(f"{one.rounds:,}" for one in bills))
+    table.add_row("clients", *(f"{one.clients:,}" for one in bills))
+    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in bills), end_section=True)
+    for name, words in QUANTITIES.items():
+        if against.amount(name) is not None:
+            table.add_row(words, *(short(one.amount(name) or 0) for one in bills))
+            table.add_row("  a client", *(short(one.per_client(name) or 0) for one in bills))
+            times = f"  times that of {against.name}"
+            table.add_row(cell(times), *(_times(one.ratio(name, against)) for one in bills), end_section=True)
+    return table
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
 
 
 def health_table(data_dir: Path | None) -> Table:
