@@ -16,6 +16,7 @@ from atoll.messages import Schema
 from atoll.methods.decnas import Decnas
 from atoll.methods.decnas_config import DecnasConfig, parameter_shapes
 from atoll.rng import stream
+from atoll.spaces.start_network import own_module
 from atoll.testing import made_images, made_table
 from methods.narrow_nets import SCHEMA, Script, begun, client, decnas, step
 
@@ -225,6 +226,15 @@ def test_a_function_that_gives_no_network(own: Path, name: str, words: str) -> N
 def test_a_network_that_cannot_be_followed(own: Path) -> None:
     with pytest.raises(ArchitectureError, match="Branching cannot be described"):
         fitted(model=f"{own}:branching")
+
+
+def test_the_weights_that_a_module_comes_with(own: Path) -> None:
+    settings = fitted(model=f"{own}:network", weights="own")
+    trained = settings.trained(IMAGES, settings.start(IMAGES))
+    module = own_module(f"{own}:network", IMAGES)
+    assert trained is not None and list(trained) == [name for name, _ in module.named_parameters()]
+    with pytest.raises(ConfigError, match="model 'convnet' is no module of yours"):
+        fitted(weights="own")
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -32,7 +32,7 @@ from atoll.federation.base import Federation
 from atoll.messages import ClientInfo, Schema, Tensors
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.decnas_clients import Contender, Orders, Tally, collect, tune
-from atoll.methods.decnas_config import DecnasConfig, parameter_shapes
+from atoll.methods.decnas_config import DecnasConfig
 from atoll.methods.decnas_results import candidates, ready, test_figures
 from atoll.methods.measure import what_went_wrong
 from atoll.methods.set_fedavg import Settings, Trainee, count_correct, train_round
@@ -43,7 +43,6 @@ from atoll.search.grouping import partition
 from atoll.search.queueing import scheduled
 from atoll.spaces import pruning
 from atoll.spaces.resources import measure
-from atoll.store.given_weights import given_weights
 
 TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay")  # what a task says of how to train
 
@@ -71,7 +70,7 @@ class Decnas:
     pooled: ClassVar[bool] = False
 
     def __init__(self, config: DecnasConfig, schema: Schema) -> None:
-        self.config = config
+        self.config, self.schema = config, schema
         self.device = config.profile
         self.architecture = config.start(schema)
         self.start = self.resources(self.architecture)
@@ -87,9 +86,8 @@ class Decnas:
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
             raise DataError("decnas judges its candidates on validation rows, and no client has any: see data.split")
-        given = self.config.weights
-        shapes = parameter_shapes(self.architecture)
-        weights = spaces.initial(self.architecture, rng) if given is None else given_weights(given, shapes)
+        trained = self.config.trained(self.schema, self.architecture)
+        weights = spaces.initial(self.architecture, rng) if trained is None else trained
         begun = DecnasState(0, [_model(self.architecture, weights, {"iteration": 0})])
         return begun if self.config.start_rounds else self._next_iteration(begun)
 

@@ -9,14 +9,15 @@ from pydantic import Field, field_validator
 from atoll import spaces
 from atoll.devices import DeviceProfile, device_profile
 from atoll.errors import ConfigError
-from atoll.messages import Schema
+from atoll.messages import Schema, Tensors
 from atoll.methods.base import MethodConfig
 from atoll.search.budgets import Schedule
 from atoll.spaces.resources import check_resource
-from atoll.spaces.start_network import fitted_start, start_architecture
+from atoll.spaces.start_network import fitted_start, own_weights, start_architecture
 from atoll.store.given_weights import given_weights
 
 USUAL_GROUPS = 10  # without a setting so many, but at least two clients in each
+OWN = "own"
 LATER = (5, 10, 15)  # the last iterations of the first three entries of `tune_rounds`
 
 
@@ -28,7 +29,9 @@ class DecnasConfig(MethodConfig):
     hidden: list[int] | None = None  # of an MLP
     widths: list[int] | None = None  # of the others
     width: float | None = Field(default=None, gt=0)  # a factor of their usual widths
-    weights: str | None = None  # its trained weights, a .safetensors file; unset: fresh ones
+    weights: str | None = (
+        None  # its trained weights: a .safetensors file, or own: those the user's module has; unset: fresh
+    )
     start_rounds: int = Field(default=0, ge=0)  # rounds of federated averaging before the first pruning
     start_lr: float | None = Field(default=None, gt=0)  # unset: lr
     layer_groups: list[list[str]] = Field(default=[])  # layers that are pruned together, as one unit
@@ -98,9 +101,16 @@ class DecnasConfig(MethodConfig):
             )
         decided = fitted_start(self.model, schema, self.hidden, self.widths, self.width)
         fitted = self.model_copy(update={**decided, "groups": groups})
-        if self.weights is not None:  # a file that does not fit is said before a run starts
-            given_weights(self.weights, parameter_shapes(fitted.start(schema)))
+        fitted.trained(schema, fitted.start(schema))  # what does not fit is said before a run starts
         return fitted
+
+    def trained(self, schema: Schema, arch: dict[str, Any]) -> Tensors | None:
+        """The weights that GM_0 comes with, or None if it is to start from fresh ones."""
+        if self.weights is None:
+            return None
+        if self.weights == OWN:
+            return own_weights(self.model, schema)
+        return given_weights(self.weights, parameter_shapes(arch))
 
 
 def parameter_shapes(arch: dict[str, Any]) -> dict[str, tuple[int, ...]]:

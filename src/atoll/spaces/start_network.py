@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from atoll.errors import ConfigError
-from atoll.messages import Schema
+from atoll.messages import Schema, Tensors
 from atoll.spaces.fitting import USUAL_WIDTHS, architecture_for
 from atoll.spaces.widths import describe, from_fixed
 
@@ -69,11 +69,19 @@ def is_own(model: str) -> bool:
     return ":" in model
 
 
+def own_weights(model: str, schema: Schema) -> Tensors:
+    """The parameters that the user's function gave its module: a function that loads a trained network, as a rule."""
+    if not is_own(model):
+        raise ConfigError(f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead")
+    module = own_module(model, schema)
+    return Tensors({name: p.detach().cpu().float().numpy().copy() for name, p in module.named_parameters()})
+
+
 def own_module(reference: str, schema: Schema) -> nn.Module:
     """What the user's function returns for (shape of a row, number of classes). It runs here, on the server only."""
     maker = _function(reference)
     try:
-        with torch.random.fork_rng(devices=[]):  # constructors draw initial weights, which nobody will use
+        with torch.random.fork_rng(devices=[]):  # constructors draw initial weights; ours are drawn elsewhere
             module = maker(tuple(schema.shape), schema.outputs)
     except Exception as problem:
         words = " ".join(str(problem).split())
