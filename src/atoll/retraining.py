@@ -14,7 +14,8 @@ from atoll.reading import Run
 
 STANDARD = "standard"  # the pick that no search finds: the fully connected network that sparse ones are compared with
 # How the searching run trained its networks, as far as the method has such a setting.
-INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_decay")
+INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+SIZES = ("cells", "channels")  # of networks that are built of found cells
 DEALING = ("clients", "partition")  # what holds for other data too
 
 
@@ -23,23 +24,37 @@ def assemble_retraining(
 ) -> Raw:
     """The tables of an experiment that trains these picks as the run trained its networks, on its data.
 
-    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data.
+    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data, `cells` and
+    `channels` give networks of found cells another size, `central` trains on all data in one place.
     """
+    method = "retrain_central" if options.get("central") else "retrain"
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
     raw: Raw = {
-        "method": "retrain",
+        "method": method,
         "seed": before["seed"],
         "data": _data(before["data"], options.get("data")),
         "engine": before.get("engine", {}),
-        "retrain": {name: own[name] for name in INHERITED if name in own} | {"networks": _networks(run, picks)},
+        method: _training(own, bool(options.get("central"))) | {"networks": _sized(_networks(run, picks), options)},
     }
     for name, value in options.items():
-        if value is not None and name != "data":
-            raw = put(raw, "retrain.rounds" if name == "rounds" else name, value)
+        if value is not None and name not in ("data", "central", *SIZES):
+            raw = put(raw, f"{method}.rounds" if name == "rounds" else name, value)
     for assignment in settings:
         raw = override(raw, assignment)
     return raw
+
+
+def _training(own: Mapping[str, Any], central: bool) -> Raw:
+    """How the run trained. Some methods train what they found in another way than they search: that way then.
+
+    Theirs is federated, so it is no model for training in one place. No epochs mean single batches: not here.
+    """
+    plain = {name: own[name] for name in INHERITED if name in own and (name, own[name]) != ("epochs", 0)}
+    found = {name: own[f"retrain_{name}"] for name in INHERITED if f"retrain_{name}" in own}
+    if central or not found:
+        return plain | {name: found[name] for name in ("crop", "flip", "cutout") if name in found}
+    return {name: plain[name] for name in ("fraction", "batch") if name in plain} | found
 
 
 def _data(table: Mapping[str, Any], named: str | None) -> Raw:
@@ -52,7 +67,26 @@ def _networks(run: Run, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
     wanted = [pick.strip() for pick in picks if pick.strip()]
     if not wanted:
         raise ConfigError("--pick: no network is named; give picks of the run, for instance --pick high,knee")
-    return {pick: _standard(run) if pick == STANDARD else run.load_model(pick).architecture for pick in wanted}
+    return {pick: _standard(run) if pick == STANDARD else _architecture(run, pick) for pick in wanted}
+
+
+def _architecture(run: Run, pick: str) -> dict[str, Any]:
+    """The pick's own, or what its method derived from it to be trained anew."""
+    own: dict[str, Any] = run.load_model(pick).architecture
+    for candidate in run.result["candidates"] if run.finished else []:
+        if pick in (candidate["id"], *candidate["picks"]):
+            own = candidate.get("about", {}).get("derived", own)
+    return own
+
+
+def _sized(networks: dict[str, dict[str, Any]], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The networks with another number of cells and channels, where that is asked for."""
+    sizes = {name: options[name] for name in SIZES if options.get(name) is not None}
+    for pick, arch in networks.items():
+        for name, value in sizes.items():
+            if arch.get("form") != "genotype":
+                raise ConfigError(f"--{name} {value}: network '{pick}' is not built of found cells; leave it out")
+    return {pick: {**arch, **sizes} for pick, arch in networks.items()}
 
 
 def _standard(run: Run) -> dict[str, Any]:

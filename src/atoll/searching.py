@@ -54,16 +54,25 @@ def retrain(
     out: str | Path,
     rounds: int | None = None,
     partition: str | None = None,
+    central: bool = False,
+    cells: int | None = None,
+    channels: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
     data: Federated | str | None = None,
     data_dir: str | Path | None = None,
     watcher: Watcher | None = None,
+    **method_settings: Any,
 ) -> Run:
-    """Train networks of a run from scratch; `pick` lists them as on the command line. Data in memory is given again."""
-    options = {"rounds": rounds, "data.partition": partition, "seed": seed, "engine.workers": workers}
+    """Train networks of a run from scratch; options as on the command line. Data in memory is given again.
+
+    Further keywords are settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
+    """
+    sizes = {"central": central, "cells": cells, "channels": channels}
+    options = {"rounds": rounds, "data.partition": partition, "seed": seed, "engine.workers": workers, **sizes}
     named = {"data": data} if isinstance(data, str) else {}
-    experiment = resolve(assemble_retraining(load(path), pick.split(","), options | named))
+    raw = assemble_retraining(load(path), pick.split(","), options | named)
+    experiment = resolve(merge(raw, {raw["method"]: method_settings}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)

@@ -9,7 +9,7 @@ others by plain federated averaging; both are in `set_fedavg`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -18,7 +18,8 @@ from atoll.errors import ArchitectureError, ConfigError
 from atoll.federation.base import Federation
 from atoll.learning.calibration import statistics_form
 from atoll.messages import Schema, Tensors
-from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.augmented import AugmentedConfig
+from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import calibrated
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
 from atoll.rng import Generator, stream
@@ -27,7 +28,7 @@ from atoll.search.sampling import choose
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
 
 
-class RetrainConfig(MethodConfig):
+class RetrainConfig(AugmentedConfig):
     """The networks, and how they are trained."""
 
     # Name -> architecture; input and classes are the data's. `atoll retrain` fills them in from a run.
@@ -36,7 +37,8 @@ class RetrainConfig(MethodConfig):
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
     lr: float = Field(default=0.1, gt=0)  # of networks that do not bring their own
-    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
+    schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
+    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
@@ -59,6 +61,7 @@ class RetrainConfig(MethodConfig):
                 spaces.skeleton(arch)
             except ArchitectureError as problem:
                 raise ArchitectureError(f"networks.{name}: {problem}") from None
+        self.augmentation.check(schema)
         return self.model_copy(update={"networks": networks})
 
 
@@ -82,7 +85,9 @@ class Retrain:
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
         self.config = config.fitted(schema, 0)
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
-        self.training = Settings(**{name: getattr(config, name) for name in names})
+        cosine = config.rounds if config.schedule == "cosine" else 0
+        own = {name: getattr(config, name) for name in names}
+        self.training = Settings(**own, cosine=cosine, extras=config.extras())
 
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
