@@ -4,6 +4,7 @@
     seed = 1
     [data]                     # see atoll.data.settings
     [engine]
+    [network]                  # only for runs on a virtual network, see atoll.federation.network_settings
     [fedavg]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -23,12 +24,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
+from atoll.federation.network_settings import NetworkSettings
 from atoll.methods import find_method, method_names
 from atoll.methods.base import MethodConfig
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "network")
 
 
 class EngineSettings(BaseModel):
@@ -53,6 +55,7 @@ class Experiment(BaseModel):
     patience: StrictInt = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
     data: DataSettings
     engine: EngineSettings = EngineSettings()
+    network: NetworkSettings | None = None  # None: no virtual network
     settings: MethodConfig
 
 
@@ -204,7 +207,7 @@ def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> s
         )
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if first["type"] == "value_error" and path in ("", "data"):
+    if first["type"] == "value_error" and path in ("", "data", "network"):
         return message
     return f"{path} = {first['input']!r}: {message}"
 

@@ -14,6 +14,8 @@ from atoll.data import DataSettings, Federated
 from atoll.data.loading import settle
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.federation.base import Federation
+from atoll.federation.network import NetworkFederation
+from atoll.federation.network_links import Links, links_for
 from atoll.methods import find_method
 from atoll.reading import Run, load
 from atoll.run import Loop, Watcher
@@ -39,10 +41,12 @@ def start(
     method_class = find_method(experiment.method)
     federated, data_settings = _data(experiment, data, data_dir)
     fitted = experiment.settings.fitted(federated.schema, len(federated.names))
-    experiment = experiment.model_copy(update={"data": data_settings, "settings": fitted})
+    network = None if experiment.network is None else experiment.network.settled()
+    experiment = experiment.model_copy(update={"data": data_settings, "settings": fitted, "network": network})
     method_class(fitted, federated.schema)  # what does not fit is said before anything is written
-    with RunDirectory.create(out, dump(experiment), _manifest(experiment, federated)) as directory:
-        _run(experiment, federated, directory, watcher, stop)
+    links = _links(experiment, federated, data_dir)
+    with RunDirectory.create(out, dump(experiment), _manifest(experiment, federated, links)) as directory:
+        _run(experiment, federated, links, directory, watcher, stop)
     return load(out)
 
 
@@ -70,11 +74,12 @@ def resume(
                 f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)"
             )
         federated, _ = _data(experiment, data, data_dir)
+        links = _links(experiment, federated, data_dir)
         if not accept_changes:
-            _refuse_changes(path, load(path).manifest, _manifest(experiment, federated))
+            _refuse_changes(path, load(path).manifest, _manifest(experiment, federated, links))
         if rounds is not None:
             directory.reconfigure(dump(experiment))
-        _run(experiment, federated, directory, watcher, stop)
+        _run(experiment, federated, links, directory, watcher, stop)
     return load(path)
 
 
@@ -98,15 +103,31 @@ def _data(experiment: Experiment, given: Federated | None, data_dir: Path | None
     return (federated.pooled() if find_method(experiment.method).pooled else federated), settings
 
 
+def _links(experiment: Experiment, federated: Federated, data_dir: Path | None) -> Links | None:
+    """What lies between server and clients on the virtual network, if the run is on one."""
+    network = experiment.network
+    if network is None:
+        return None
+    if experiment.engine.deadline is not None:
+        raise ConfigError("engine.deadline counts real seconds, the virtual network its own; set network.deadline")
+    if network.staleness is not None and not getattr(find_method(experiment.method), "takes_late", False):
+        raise ConfigError(
+            f"network.staleness: method {experiment.method} waits for every reply and knows no late ones; set "
+            "network.dropout or network.deadline",
+        )
+    return links_for(network, experiment.seed, federated.names, data_dir)
+
+
 def _run(
     experiment: Experiment,
     federated: Federated,
+    links: Links | None,
     directory: RunDirectory,
     watcher: Watcher | None,
     stop: Stop,
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, federated.schema)
-    with _federation(experiment, federated) as federation:
+    with _federation(experiment, federated, links) as federation:
         Loop(
             method,
             federated.schema,
@@ -120,14 +141,17 @@ def _run(
         ).run()
 
 
-def _federation(experiment: Experiment, federated: Federated) -> Federation:
+def _federation(experiment: Experiment, federated: Federated, links: Links | None) -> Federation:
     from atoll.federation.local import LocalFederation
 
     engine = experiment.engine
     # A worker process cannot import what was defined in a notebook.
     module = find_method(experiment.method).__module__
     workers = 0 if module == "__main__" else engine.workers
-    return LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline, preload=[module])
+    local = LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline, preload=[module])
+    if experiment.network is None or links is None:
+        return local
+    return NetworkFederation(local, experiment.network, links, experiment.seed)
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:
@@ -140,16 +164,17 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
     return experiment.model_copy(update={"settings": settings})
 
 
-def _manifest(experiment: Experiment, federated: Federated) -> dict[str, Any]:
+def _manifest(experiment: Experiment, federated: Federated, links: Links | None) -> dict[str, Any]:
     from atoll.learning.determinism import record
 
+    data = {"digest": federated.digest(), "clients": len(federated.names), "rows": federated.rows}
     return {
         "schema": 1,
         "method": experiment.method,
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),
-        "data": {"digest": federated.digest(), "clients": len(federated.names), "rows": federated.rows},
+        "data": data if links is None else {**data, "network": links.digest},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

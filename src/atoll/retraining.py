@@ -27,7 +27,8 @@ from atoll.reading import Run
 STANDARD, WIDTH, FIRST = "standard", "width:", "m0"
 STARTS = ("scratch", "found")
 # How the searching run trained its networks, as far as the method has such a setting.
-INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_decay")
+INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+SIZES = ("cells", "channels")  # of networks that are built of found cells
 DEALING = ("clients", "partition")  # what holds for other data too
 
 
@@ -40,28 +41,42 @@ def assemble_retraining(
 ) -> Raw:
     """The tables of an experiment that trains these picks as the run trained its networks, on its data.
 
-    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data. They start from
+    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data, `cells` and
+    `channels` give networks of found cells another size, `central` trains on all data in one place. They start from
     scratch, or from the weights that the run found.
     """
     if start not in STARTS:
         raise ConfigError(f"--from {start}: unknown; {nearest(start, STARTS)}")
+    method = "retrain_central" if options.get("central") else "retrain"
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
     raw: Raw = {
-        "method": "retrain",
+        "method": method,
         "seed": before["seed"],
         "data": _data(before["data"], options.get("data")),
         "engine": before.get("engine", {}),
-        "retrain": {name: own[name] for name in INHERITED if name in own} | {"networks": _networks(run, picks)},
+        method: _training(own, bool(options.get("central"))) | {"networks": _sized(_networks(run, picks), options)},
     }
     if start == "found":
-        raw["retrain"]["start"] = {n: _weights_file(run, n) for n in raw["retrain"]["networks"] if n != STANDARD}
+        raw[method]["start"] = {n: _weights_file(run, n) for n in raw[method]["networks"] if n != STANDARD}
     for name, value in options.items():
-        if value is not None and name != "data":
-            raw = put(raw, "retrain.rounds" if name == "rounds" else name, value)
+        if value is not None and name not in ("data", "central", *SIZES):
+            raw = put(raw, f"{method}.rounds" if name == "rounds" else name, value)
     for assignment in settings:
         raw = override(raw, assignment)
     return raw
+
+
+def _training(own: Mapping[str, Any], central: bool) -> Raw:
+    """How the run trained. Some methods train what they found in another way than they search: that way then.
+
+    Theirs is federated, so it is no model for training in one place. No epochs mean single batches: not here.
+    """
+    plain = {name: own[name] for name in INHERITED if name in own and (name, own[name]) != ("epochs", 0)}
+    found = {name: own[f"retrain_{name}"] for name in INHERITED if f"retrain_{name}" in own}
+    if central or not found:
+        return plain | {name: found[name] for name in ("crop", "flip", "cutout") if name in found}
+    return {name: plain[name] for name in ("fraction", "batch") if name in plain} | found
 
 
 def _data(table: Mapping[str, Any], named: str | None) -> Raw:
@@ -78,9 +93,16 @@ def _networks(run: Run, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _architecture(run: Run, pick: str) -> dict[str, Any]:
+    """The pick's own, or what its method derived from it to be trained anew."""
     if pick.startswith(WIDTH):
         return _narrower(run, pick)
-    return _standard(run) if pick == STANDARD else run.load_model(pick).architecture
+    if pick == STANDARD:
+        return _standard(run)
+    own: dict[str, Any] = run.load_model(pick).architecture
+    for candidate in run.result["candidates"] if run.finished else []:
+        if pick in (candidate["id"], *candidate["picks"]):
+            own = candidate.get("about", {}).get("derived", own)
+    return own
 
 
 def _weights_file(run: Run, pick: str) -> str:
@@ -103,6 +125,16 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
         return scaled(first, float(word))
     except ValueError:
         raise ConfigError(f"--pick {pick}: give a factor, such as width:0.5, or a network, such as width:=m5") from None
+
+
+def _sized(networks: dict[str, dict[str, Any]], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The networks with another number of cells and channels, where that is asked for."""
+    sizes = {name: options[name] for name in SIZES if options.get(name) is not None}
+    for pick, arch in networks.items():
+        for name, value in sizes.items():
+            if arch.get("form") != "genotype":
+                raise ConfigError(f"--{name} {value}: network '{pick}' is not built of found cells; leave it out")
+    return {pick: {**arch, **sizes} for pick, arch in networks.items()}
 
 
 def _standard(run: Run) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class Loop:
         account = self.federation.ledger.current
         seconds = round(clock.seconds, 3)
         self.directory.event(
-            {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds},
+            {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds}
+            | self.federation.story(),
         )
         if self.watcher:
             total = self.federation.ledger.total()

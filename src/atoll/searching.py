@@ -56,25 +56,34 @@ def retrain(
     groups: int | None = None,
     rounds: int | None = None,
     partition: str | None = None,
+    central: bool = False,
+    cells: int | None = None,
+    channels: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
     data: Federated | str | None = None,
     data_dir: str | Path | None = None,
     watcher: Watcher | None = None,
+    **method_settings: Any,
 ) -> Run:
-    """Train networks of a run, from scratch or from what the run `found`; `pick` lists them as on the command line.
+    """Train networks of a run, from scratch or from what the run `found`; options as on the command line.
 
     Data in memory is given again. With `groups` the networks are trained in parallel, each on a group of clients.
+    Further keywords are settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
     """
     options = {
         "rounds": rounds,
         "retrain.groups": groups,
         "data.partition": partition,
+        "central": central,
+        "cells": cells,
+        "channels": channels,
         "seed": seed,
         "engine.workers": workers,
     }
     named = {"data": data} if isinstance(data, str) else {}
-    experiment = resolve(assemble_retraining(load(path), pick.split(","), options | named, start=start))
+    raw = assemble_retraining(load(path), pick.split(","), options | named, start=start)
+    experiment = resolve(merge(raw, {raw["method"]: method_settings}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)

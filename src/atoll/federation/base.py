@@ -28,6 +28,8 @@ from atoll.federation.holdings import Holdings
 from atoll.ledger import Fate, Ledger
 from atoll.messages import ClientInfo, Payload, Reply, Task
 
+STRAYS = 10  # that a round tells of: endless junk must not fill the log
+
 
 @dataclass(frozen=True)
 class Envelope:
@@ -39,6 +41,8 @@ class Envelope:
     order: int  # of the task among all ever sent: decides the order of replies
     memory: Payload
     digests: frozenset[str]
+    size: int = 0  # bytes that travel to the client: what it holds already does not
+    sent: float = 0.0  # when, by the federation's own clock; engines that work in real time need none
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Federation:
         self._waiting: dict[int, Envelope] = {}  # sent, not started
         self._working: dict[int, Envelope] = {}  # started, no outcome yet
         self._done: dict[int, Reply] = {}  # replied, not delivered
+        self._strays: list[str] = []  # replies of this round that nobody waits for
 
     # -- who there is ---------------------------------------------------------------------------------------------
 
@@ -110,6 +115,7 @@ class Federation:
     def begin(self, number: int) -> None:
         """Called by the run loop at the start of each round."""
         self.round = number
+        self._strays.clear()
         self._numbers.clear()
         self.ledger.open_round()
 
@@ -123,11 +129,15 @@ class Federation:
         self._feed()
 
     def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:
-        """Replies to the last send (and late ones to earlier sends): at least so many of the last (None: all)."""
-        wanted = len(self._last_send) if at_least is None else min(at_least, len(self._last_send))
+        """Replies to the last send (and late ones to earlier sends): at least so many of the last (None: all).
+
+        After a send of nothing, because everybody is busy, late replies are counted instead.
+        """
+        counted = self._last_send or {*self._waiting, *self._working}
+        wanted = len(self._last_send) if at_least is None else min(at_least, len(counted))
         limit = deadline if deadline is not None else self.deadline
         end = None if limit is None else time.monotonic() + limit
-        while len(self._last_send & self._done.keys()) < wanted:
+        while len(counted & self._done.keys()) < wanted:
             self._feed()
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
@@ -159,6 +169,16 @@ class Federation:
         """A method says that it threw a late reply away as stale."""
         self.ledger.changed_its_mind("late", "stale")
 
+    def story(self) -> Payload:
+        """What the engine has to tell of the round for its event, beyond the ledger. Most have nothing."""
+        return {"strays": list(self._strays)} if self._strays else {}
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """Clients that have not done all they were asked to: a new task for one of them would have to wait."""
+        under_way = (*self._waiting.values(), *self._working.values())
+        return frozenset(envelope.task.client for envelope in under_way)
+
     @property
     def undelivered(self) -> int:
         """Replies that have arrived and wait in memory."""
@@ -173,8 +193,8 @@ class Federation:
             "orders": self._orders,
             "memory": dict(self._memory),
             "holds": self._holdings.to_plain(),
-            "in_flight": [_plain_envelope(in_flight[order]) for order in sorted(in_flight)],
-            "done": [_plain_reply(order, self._done[order]) for order in sorted(self._done)],
+            "in_flight": [plain_envelope(in_flight[order]) for order in sorted(in_flight)],
+            "done": [plain_reply(order, self._done[order]) for order in sorted(self._done)],
         }
 
     def restore(self, snapshot: Payload) -> None:
@@ -183,10 +203,10 @@ class Federation:
         self._memory = dict(snapshot["memory"])
         self._holdings = Holdings.from_plain(snapshot["holds"])
         for row in snapshot["in_flight"]:
-            envelope = _envelope_from_plain(row)
+            envelope = envelope_from_plain(row)
             self._waiting[envelope.order] = envelope
         for row in snapshot["done"]:
-            self._done[row["order"]] = _reply_from_plain(row)
+            self._done[row["order"]] = reply_from_plain(row)
 
     def close(self) -> None:
         self._transport.close()
@@ -209,10 +229,11 @@ class Federation:
         if task.client not in self._known:
             self._done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
             return order
+        size = 0 if task.audit else wire.size(task.payload, self._holdings.of(task.client))
         if not task.audit:
-            self.ledger.sent(wire.size(task.payload, self._holdings.of(task.client)))
+            self.ledger.sent(size)
             self._holdings.take(task.client, digests)
-        self._waiting[order] = Envelope(task, self.round, number, order, {}, digests)
+        self._waiting[order] = Envelope(task, self.round, number, order, {}, digests, size)
         return order
 
     def _feed(self, streaming: bool = False) -> None:
@@ -242,37 +263,50 @@ class Federation:
         if not self._working:
             return
         for outcome in self._transport.poll(timeout):
-            envelope = self._working.pop(outcome.order)
-            self._done[outcome.order] = self._judge(envelope, outcome)
+            envelope = self._working.pop(outcome.order, None)
+            if envelope is not None:
+                self._shelve(envelope, outcome)
+            else:
+                self._refuse(outcome)
 
-    def _judge(self, envelope: Envelope, outcome: Outcome) -> Reply:
+    def _refuse(self, outcome: Outcome) -> None:
+        """The server's own record decides: what answers no task under way is counted, told of, and never delivered."""
+        self.ledger.received("rejected", outcome.size)
+        asked = 0 <= outcome.order < self._orders
+        reason = "was answered or given up already" if asked else "was never sent"
+        if len(self._strays) < STRAYS:
+            self._strays.append(f"a reply to task {outcome.order}, which {reason}")
+
+    def _shelve(self, envelope: Envelope, outcome: Outcome) -> None:
+        """An outcome is here: judged, booked, and ready to be fetched."""
+        reply, fate = self._judge(envelope, outcome)
+        self._book(envelope.task, fate, outcome.size)
+        self._done[envelope.order] = reply
+
+    def _judge(self, envelope: Envelope, outcome: Outcome) -> tuple[Reply, Fate]:
         task = envelope.task
         if outcome.error is not None:
-            self._book(envelope, "failed", outcome)
-            return Reply(task, error=outcome.error, round=envelope.round)
+            return Reply(task, error=outcome.error, round=envelope.round), "failed"
         payload = outcome.payload or {}
         reason = guard.inspect(payload, task.returns)
         if reason is not None:
-            self._book(envelope, "rejected", outcome)
-            return Reply(task, error=f"rejected, {reason}", round=envelope.round)
+            return Reply(task, error=f"rejected, {reason}", round=envelope.round), "rejected"
         if outcome.memory:
             self._memory[task.client] = outcome.memory
         else:
             self._memory.pop(task.client, None)
-        self._book(envelope, "used" if envelope.round == self.round else "late", outcome)
-        return Reply(task, payload, round=envelope.round)
+        return Reply(task, payload, round=envelope.round), "used" if envelope.round == self.round else "late"
 
-    def _book(self, envelope: Envelope, fate: Fate, outcome: Outcome) -> None:
-        if not envelope.task.audit:
-            macs = 0 if fate == "failed" else envelope.task.macs
-            self.ledger.received(fate, outcome.size, macs)
+    def _book(self, task: Task, fate: Fate, size: int) -> None:
+        if not task.audit:
+            self.ledger.received(fate, size, 0 if fate == "failed" else task.macs)
 
     def _give_up(self, order: int) -> None:
         """The deadline has passed for this task."""
         envelope = self._working.pop(order, None) or self._waiting.pop(order)
         self._transport.abandon(order)
         error = f"no reply within {self.deadline:g} s"
-        self._done[order] = self._judge(envelope, Outcome(order, error=error))
+        self._shelve(envelope, Outcome(order, error=error))
 
     def _deliver(self, order: int) -> Reply:
         self._last_send.discard(order)
@@ -295,20 +329,21 @@ def _task_from_plain(row: Payload) -> Task:
     return Task(**{**row, "returns": guard.from_plain(row["returns"])})
 
 
-def _plain_envelope(envelope: Envelope) -> Payload:
+def plain_envelope(envelope: Envelope) -> Payload:
     places = {"round": envelope.round, "number": envelope.number, "order": envelope.order}
-    return {"task": _plain_task(envelope.task), **places}
+    return {"task": _plain_task(envelope.task), **places, "size": envelope.size, "sent": envelope.sent}
 
 
-def _envelope_from_plain(row: Payload) -> Envelope:
+def envelope_from_plain(row: Payload) -> Envelope:
     task = _task_from_plain(row["task"])
-    return Envelope(task, row["round"], row["number"], row["order"], {}, wire.tensor_digests(task.payload))
+    digests = wire.tensor_digests(task.payload)
+    return Envelope(task, row["round"], row["number"], row["order"], {}, digests, row["size"], row["sent"])
 
 
-def _plain_reply(order: int, reply: Reply) -> Payload:
+def plain_reply(order: int, reply: Reply) -> Payload:
     values = {"order": order, "round": reply.round, "payload": reply.payload, "error": reply.error}
     return {"task": _plain_task(reply.task), **values}
 
 
-def _reply_from_plain(row: Payload) -> Reply:
+def reply_from_plain(row: Payload) -> Reply:
     return Reply(_task_from_plain(row["task"]), row["payload"], row["error"], row["round"])

@@ -12,20 +12,25 @@ import torch
 from torch import nn
 
 from atoll.messages import Array, Tensors
-from atoll.spaces import build, canonical
+from atoll.spaces import build, canonical, view, whole
 
 
 def network(arch: Mapping[str, Any], device: str = "cpu") -> nn.Module:
     """The module of this architecture, the same object each time: load weights before use, keep nothing in it.
 
-    A worker plays many clients with few architectures; building one takes longer than a training step.
+    A worker plays many clients with few architectures; building one takes longer than a training step. Where every
+    task brings another slice of one supernet, each is a view into the same module: use one at a time.
     """
     return _network(canonical(arch), device)
 
 
 @lru_cache(maxsize=16)
 def _network(description: str, device: str) -> nn.Module:
-    module: nn.Module = build(json.loads(description), device)
+    arch = json.loads(description)
+    larger = whole(arch)
+    if larger is not None:
+        return view(network(larger, device), arch)
+    module: nn.Module = build(arch, device)
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 

@@ -16,6 +16,7 @@ class TrainSettings:
     lr: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
+    clip: float | None = None  # the longest that a step's gradient, all parameters together, may be
 
     def __post_init__(self) -> None:
         rules = {
@@ -24,6 +25,7 @@ class TrainSettings:
             "lr": (0 <= self.lr < float("inf"), "a finite number of 0 or more"),
             "momentum": (0 <= self.momentum < 1, "0 or more and below 1"),
             "weight_decay": (0 <= self.weight_decay < float("inf"), "a finite number of 0 or more"),
+            "clip": (self.clip is None or 0 < self.clip < float("inf"), "a finite number above 0"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from atoll.learning.augmentation import Augmentation
 from atoll.learning.batches import Rows, bounds
 from atoll.learning.dense import DenseSteps
 from atoll.learning.networks import load, values
@@ -22,6 +23,7 @@ from atoll.spaces.layers import Perceptron
 
 Forward = Callable[[Tensor], Tensor]
 Step = Callable[[Tensor, Tensor], None]
+NOTHING = Augmentation()
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,14 @@ def train(
     *,
     forward: Forward | None = None,
     masks: Mapping[str, Array] | None = None,
+    augment: Augmentation = NOTHING,
     device: str = "cpu",
 ) -> TrainOutcome:
     """Train the parameters that `weights` names, starting from its values, and return their new values.
 
-    `forward` runs a part of the module instead of all of it (one path of a master network); it must use every
-    parameter that `weights` names. `masks` says by name which weights of a sparse layer exist: the others must start
-    at zero and stay there. Each epoch sees the rows in a new order drawn from `rng`. What the module held is
+    `forward` runs a part of the module instead of all of it (one path of a master network). `masks` says by name which
+    weights of a sparse layer exist: the others must start at zero and stay there. Each epoch sees the rows in a new
+    order drawn from `rng`, their images changed by `augment` with draws from it too. What the module held is
     overwritten and means nothing afterwards.
     """
     parameters = load(module, weights)
@@ -59,7 +62,8 @@ def train(
     for _ in range(settings.epochs):
         order = rows.order(rng)
         for start, stop in cuts:
-            step(*rows.take(order[start:stop]))
+            inputs, labels = rows.take(order[start:stop])
+            step(augment(inputs, rng), labels)
     return TrainOutcome(values(weights, parameters), len(rows), settings.epochs * len(cuts))
 
 
@@ -81,7 +85,7 @@ def _steps(
 ) -> Step:
     whole = len(parameters) == sum(1 for _ in module.parameters())
     owned = {parameter: masks[name] for name, parameter in module.named_parameters() if name in masks}
-    if forward is None and whole and isinstance(module, Perceptron):
+    if forward is None and whole and isinstance(module, Perceptron) and settings.clip is None:
         layers = [(layer.weight, layer.bias) for layer in module.layers]
         return DenseSteps(layers, settings, [owned.get(weight) for weight, _ in layers])  # type: ignore[call-overload, arg-type]
     return AutogradSteps(forward or module, parameters, settings, [owned.get(parameter) for parameter in parameters])
@@ -109,10 +113,13 @@ class AutogradSteps:
         if not self.parameters:
             return
         loss = functional.cross_entropy(self.forward(x), y)
-        gradients = list(torch.autograd.grad(loss, self.parameters))
+        # A path through a supernet may lead around some of its parameters: their gradient is zero.
+        gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
         for number, mask in self.masked:  # before the momentum, or it would carry weights out of the graph
             gradients[number].mul_(mask)
         settings = self.settings
+        if settings.clip is not None:
+            shorten(gradients, settings.clip)
         if settings.weight_decay:
             torch._foreach_add_(gradients, self.updated, alpha=settings.weight_decay)
         if self.momenta:
@@ -120,3 +127,10 @@ class AutogradSteps:
             torch._foreach_add_(self.momenta, gradients)
             gradients = self.momenta
         torch._foreach_add_(self.updated, gradients, alpha=-settings.lr)
+
+
+def shorten(gradients: list[Tensor], longest: float) -> None:
+    """Scale the gradients in place, all alike, if together they are longer than this."""
+    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    factor = (longest / (length + 1e-6)).clamp(max=1.0)  # torch's own clipping adds the same small number
+    torch._foreach_mul_(gradients, factor)

@@ -20,13 +20,15 @@ from atoll import spaces
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.guard import TensorsLike
+from atoll.learning.augmentation import Augmentation
 from atoll.learning.client import Client
 from atoll.learning.metrics import Counts
 from atoll.learning.networks import network
 from atoll.learning.settings import TrainSettings
 from atoll.learning.training import train
 from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
-from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.augmented import AugmentedConfig
+from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import (
     audit,
     audit_each,
@@ -45,7 +47,7 @@ from atoll.spaces.fitting import architecture_for
 TRAIN = "atoll.methods.fedavg:train"
 
 
-class FedAvgConfig(MethodConfig):
+class FedAvgConfig(AugmentedConfig):
     """Settings of federated averaging."""
 
     model: str = "auto"  # auto: an MLP for tables and tiny images, ConvNet for other images
@@ -65,6 +67,7 @@ class FedAvgConfig(MethodConfig):
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = architecture_for(self.model, schema, self.hidden, self.widths)
+        self.augmentation.check(schema)
         chosen = {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths")}
         return self.model_copy(update=chosen)
 
@@ -133,6 +136,7 @@ class FedAvg:
             "lr": settings.lr * settings.decay**state.round,
             "momentum": settings.momentum,
             "weight_decay": settings.weight_decay,
+            **settings.extras(),
         }
         passes = 3 * settings.epochs  # a training pass counts as three forward ones
         macs = self.cost.macs * info.sizes["train"] * passes
@@ -162,9 +166,11 @@ def _train_job(payload: Payload, client: Client) -> Payload:
         lr=payload["lr"],
         momentum=payload["momentum"],
         weight_decay=payload["weight_decay"],
+        clip=payload.get("clip"),
     )
     module = network(payload["architecture"], client.device)
-    outcome = train(module, payload["weights"], x, y, settings, client.rng, device=client.device)
+    augment = Augmentation.from_payload(payload)
+    outcome = train(module, payload["weights"], x, y, settings, client.rng, augment=augment, device=client.device)
     return {"weights": outcome.weights}
 
 

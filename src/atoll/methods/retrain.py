@@ -12,7 +12,7 @@ With `--from found` networks go on from the weights that the search left them wi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -21,7 +21,8 @@ from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.federation.base import Federation
 from atoll.learning.calibration import statistics_form
 from atoll.messages import ClientInfo, Schema, Tensors
-from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.augmented import AugmentedConfig
+from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import calibrated
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
 from atoll.rng import Generator, stream
@@ -32,7 +33,7 @@ from atoll.store.found_weights import found_weights
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
 
 
-class RetrainConfig(MethodConfig):
+class RetrainConfig(AugmentedConfig):
     """The networks, and how they are trained."""
 
     # Name -> architecture; input and classes are the data's. `atoll retrain` fills them in from a run.
@@ -41,7 +42,8 @@ class RetrainConfig(MethodConfig):
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
     lr: float = Field(default=0.1, gt=0)  # of networks that do not bring their own
-    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
+    schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
+    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     # Name -> model file of a run, whose weights this network goes on from; the others start from scratch.
@@ -65,6 +67,7 @@ class RetrainConfig(MethodConfig):
             raise ConfigError(
                 f"groups = {self.groups}: there are only {clients} clients; use {clients} or fewer groups"
             )
+        self.augmentation.check(schema)
         fitted = self.model_copy(update={"networks": self.for_data(schema)})
         for name, file in self.start.items():
             if name not in fitted.networks:
@@ -104,7 +107,9 @@ class Retrain:
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
         self.config = config.model_copy(update={"networks": config.for_data(schema)})
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
-        self.training = Settings(**{name: getattr(config, name) for name in names})
+        cosine = config.rounds if config.schedule == "cosine" else 0
+        own = {name: getattr(config, name) for name in names}
+        self.training = Settings(**own, cosine=cosine, extras=config.extras())
 
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.

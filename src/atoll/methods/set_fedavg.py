@@ -28,6 +28,7 @@ from atoll import spaces
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.guard import Count, OnGraph, TensorsLike
+from atoll.learning.augmentation import Augmentation
 from atoll.learning.client import Client
 from atoll.learning.evaluation import evaluate
 from atoll.learning.networks import network
@@ -73,6 +74,14 @@ class Settings:
     momentum: float = 0.0
     weight_decay: float = 0.0
     client_accuracy: bool = False  # clients also count what their own trained network gets right on their own rows
+    cosine: int = 0  # rounds of a cosine from the full learning rate down to nothing; 0: the decay instead
+    extras: Payload = field(default_factory=dict)  # augmentation and clipping, as tasks carry them
+
+    def rate(self, lr: float, rounds_done: int) -> float:
+        """The learning rate of the next round."""
+        if self.cosine:
+            return lr * 0.5 * (1 + math.cos(math.pi * min(rounds_done / self.cosine, 1.0)))
+        return lr * self.decay**rounds_done
 
 
 @dataclass
@@ -166,10 +175,11 @@ def _train_task(trainee: Trainee, info: ClientInfo, settings: Settings, rounds_d
         "weights": trainee.weights,
         "epochs": settings.epochs,
         "batch": settings.batch,
-        "lr": arch.get("lr", settings.lr) * settings.decay**rounds_done,
+        "lr": settings.rate(arch.get("lr", settings.lr), rounds_done),
         "momentum": settings.momentum,
         "weight_decay": settings.weight_decay,
         "client_accuracy": settings.client_accuracy,
+        **settings.extras,
     }
     passes = 3 * settings.epochs + settings.client_accuracy  # a training pass counts as three forward ones
     graphs = {name: int(np.count_nonzero(mask)) for name, mask in sparse.masks(arch).items()}
@@ -212,10 +222,12 @@ def _train_job(payload: Payload, client: Client) -> Payload:
     arch = payload["architecture"]
     x, y = client.data.part("train")
     names = ("epochs", "batch", "lr", "momentum", "weight_decay")
-    settings = TrainSettings(**{name: payload[name] for name in names})
+    settings = TrainSettings(**{name: payload[name] for name in names}, clip=payload.get("clip"))
+    augment = Augmentation.from_payload(payload)
     module = network(arch, client.device)
     weights, graphs = sparse.spread(arch, payload["weights"]), sparse.masks(arch)
-    trained = train(module, weights, x, y, settings, client.rng, masks=graphs, device=client.device).weights
+    outcome = train(module, weights, x, y, settings, client.rng, masks=graphs, augment=augment, device=client.device)
+    trained = outcome.weights
     answer: Payload = {}
     if payload["client_accuracy"]:
         answer["correct"] = evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct

@@ -2,6 +2,8 @@
 
 A space module provides `build(arch) -> torch.nn.Module` and, where it knows better than the general rules,
 `cost(arch) -> Cost` and `initial(arch, rng) -> Tensors`. Names from `named_parameters()` are the names of `Tensors`.
+A space whose networks are slices of a larger one may provide `whole(arch)`, that one's architecture or None, and
+`view(module, arch)`, the slice as a view into a module of it.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ Architecture = Mapping[str, Any]
 
 SPACES = {
     "choice": "atoll.spaces.choice",
+    "darts": "atoll.spaces.darts",
     "fixed": "atoll.spaces.fixed",
     "sparse": "atoll.spaces.sparse",
     "genome": "atoll.spaces.genome",
     "widths": "atoll.spaces.widths",
 }
 
-__all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton"]
+__all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton", "view", "whole"]
 
 _costs: dict[str, Cost] = {}
 
@@ -71,6 +74,19 @@ def cost(arch: Architecture) -> Cost:
         own = getattr(_space(arch), "cost", None)
         _costs[key] = own(arch) if own is not None else measured_cost(skeleton(arch), tuple(arch["input"]))
     return _costs[key]
+
+
+def whole(arch: Architecture) -> Architecture | None:
+    """The larger network that this one is a slice of, where its space can make views; else None."""
+    own = getattr(_space(arch), "whole", None)
+    larger: Architecture | None = own(arch) if own is not None else None
+    return larger
+
+
+def view(module: nn.Module, arch: Architecture) -> nn.Module:
+    """This network as a view into a module of its `whole`: the parameters are shared."""
+    part: nn.Module = _space(arch).view(module, arch)
+    return part
 
 
 def _space(arch: Architecture) -> ModuleType:

@@ -48,7 +48,7 @@ class BatchNorm(nn.Module):
 
 
 class AffineBatchNorm(BatchNorm):
-    """With a factor and a summand per channel, for networks that were brought along: their state dicts hold these."""
+    """With a factor and a summand per channel, where a network has them: the stem of DARTS, modules of users."""
 
     def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
         super().__init__(channels, epsilon)

@@ -1,0 +1,129 @@
+"""Fig. 7: how long it takes to send a round's sub-models when larger ones go over faster links.
+
+    python experiments/fedrl/latency.py --data-dir DATA [--rounds 200] [--seeds 5] [--out latency.png]
+
+Ten participants travel by foot, bicycle, bus, tram, train, car, or all of these; DATA has the 4G/LTE bandwidth logs in
+`lte_4g_logs`. In every round ten sub-models are drawn from the DARTS space (16 channels, 8 cells) by the uniform policy
+and sent by each of three rules, under the same conditions. A table is printed and a picture drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from atoll.federation.network_latency import Latency, round_latency
+from atoll.federation.network_links import links_for
+from atoll.federation.network_settings import NetworkSettings
+from atoll.report.canvas import BLUE, FAINT, ORANGE, new_figure, save, tidy
+from atoll.rng import Generator, stream
+from atoll.search.assignment import RULES, Rule
+from atoll.spaces import darts
+
+MIXES = ("foot", "bicycle", "bus", "tram", "train", "car", "all")
+WORDS: dict[Rule, str] = {"adaptive": "adaptive", "random": "random", "same": "all of the mean size"}
+COLOURS: dict[Rule, str] = {"adaptive": BLUE, "random": ORANGE, "same": FAINT}
+PARTICIPANTS = 10
+BYTES = 4  # of a weight
+SUPERNET = darts.supernet([3, 32, 32], 10, channels=16, cells=8)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Latencies under one mix of transport: rule -> one for each round, round by round and seed by seed."""
+
+    mix: str
+    rounds: dict[Rule, list[Latency]]
+
+    def mean(self, rule: Rule, what: str) -> float:
+        return float(np.mean([getattr(latency, what) for latency in self.rounds[rule]]))
+
+    def ahead(self, rounds: int) -> int:
+        """Of so many rounds each: in how many seeds the mean of `adaptive` is below both others."""
+        means = {
+            rule: np.reshape([one.maximal for one in found], (-1, rounds)).mean(1)
+            for rule, found in self.rounds.items()
+        }
+        return int(np.sum(means["adaptive"] < np.minimum(means["random"], means["same"])))
+
+    def adaptive_is_not_slower(self, other: Rule) -> float:
+        """Share of the rounds."""
+        pairs = zip(self.rounds["adaptive"], self.rounds[other], strict=True)
+        return float(np.mean([ours.maximal <= theirs.maximal for ours, theirs in pairs]))
+
+
+def sizes(rng: Generator) -> list[float]:
+    """Bytes of ten sub-models, every operation of every edge equally likely."""
+    weights = darts.operation_weights(SUPERNET)
+    drawn = {kind: rng.integers(table.shape[1], size=(PARTICIPANTS, len(table))) for kind, table in weights.items()}
+    own = sum(weights[kind][np.arange(len(weights[kind])), keys].sum(axis=1) for kind, keys in drawn.items())
+    return [float(BYTES * (darts.shared_weights(SUPERNET) + count)) for count in np.asarray(own)]
+
+
+def study(mix: str, rounds: int, every: float, seed: int, data_dir: Path | None) -> Iterator[dict[Rule, Latency]]:
+    """Each round's latency by each rule; a round begins `every` seconds after the one before."""
+    settings = NetworkSettings(traces="lte", transport=mix if mix == "all" else [mix])
+    names = [f"participant-{number}" for number in range(PARTICIPANTS)]
+    links = list(links_for(settings, seed, names, data_dir).of.values())
+    for number in range(rounds):
+        drawn = sizes(stream(seed, "latency", mix, "sizes", number))
+        yield {
+            rule: round_latency(drawn, links, number * every, rule, stream(seed, "latency", mix, rule, number))
+            for rule in RULES
+        }
+
+
+def table(found: Sequence[Found]) -> str:
+    columns = ["transport", *(f"{rule}, maximal" for rule in RULES), *(f"{rule}, mean" for rule in RULES)]
+    columns += ["not slower than random", "not slower than same"]
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for one in found:
+        cells = [f"{one.mean(rule, what):.3f} s" for what in ("maximal", "mean") for rule in RULES]
+        cells += [f"{one.adaptive_is_not_slower(other):.0%}" for other in ("random", "same")]
+        lines.append(f"| {one.mix} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(found: Sequence[Found], path: Path) -> None:
+    figure = new_figure(10.4, 3.8)
+    for axes, what in zip(figure.subplots(1, 2), ("maximal", "mean"), strict=True):
+        for place, rule in enumerate(RULES):
+            places = np.arange(len(found)) + (place - 1) * 0.27
+            axes.bar(places, [one.mean(rule, what) for one in found], 0.25, color=COLOURS[rule], label=WORDS[rule])
+        axes.set_xticks(range(len(found)), [one.mix for one in found])
+        axes.set_ylabel(f"{what} latency of a round (s)")
+        tidy(axes)
+        axes.grid(visible=False, axis="x")
+    figure.axes[0].legend(frameon=False, fontsize=9)
+    figure.suptitle("Sending ten sub-models over 4G, by who gets which", fontsize=12)
+    save(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, help="the folder with lte_4g_logs; default: ATOLL_DATA")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between two rounds")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "latency.png")
+    options = parser.parse_args()
+    found = []
+    for mix in MIXES:
+        rounds: dict[Rule, list[Latency]] = {rule: [] for rule in RULES}
+        for seed in range(1, options.seeds + 1):
+            for latencies in study(mix, options.rounds, options.every, seed, options.data_dir):
+                for rule, latency in latencies.items():
+                    rounds[rule].append(latency)
+        found.append(Found(mix, rounds))
+    print(table(found))
+    ahead = ", ".join(f"{one.mix} {one.ahead(options.rounds)}" for one in found)
+    print(f"\nmaximal latency of adaptive below both others, seeds of {options.seeds}: {ahead}")
+    draw(found, options.out)
+
+
+if __name__ == "__main__":
+    main()

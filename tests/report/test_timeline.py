@@ -1,0 +1,69 @@
+"""Timelines of runs on a virtual network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.errors import ConfigError
+from atoll.reading import Run, load
+from atoll.report.figures import draw_figures
+from atoll.report.timeline import CLIENTS, draw_timeline, latencies, spans
+
+ROUNDS: list[dict[str, Any]] = [
+    {"from": 0.0, "to": 5.0, "tasks": [["ann", 1, 0, 1, 2, 5, "used"], ["bob", 1, 0, None, None, 5, "failed"]]},
+    {"from": 5.0, "to": 9.0, "tasks": [["cid", 1, 0, 3, 4, 8, "late"], ["ann", 2, 5, 6, 7, 9, "used"]]},
+]
+
+
+def made(folder: Path, rounds: list[dict[str, Any] | None]) -> Run:
+    folder.mkdir()
+    (folder / "config.toml").write_text('method = "fedavg"\n[fedavg]\n')
+    (folder / "manifest.json").write_text(json.dumps({"method": "fedavg"}))
+    events = [
+        {"round": number, "metrics": {"error": 0.5}} | ({} if network is None else {"network": network})
+        for number, network in enumerate(rounds, 1)
+    ]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return load(folder)
+
+
+def test_latency_is_of_the_round_in_which_a_task_was_sent(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", ROUNDS)
+    assert latencies(run) == {1: (8, 6.5), 2: (4, 4)}
+    assert [(span.round, span.start, span.end, len(span.steps)) for span in spans(run)] == [(1, 0, 5, 2), (2, 5, 9, 2)]
+
+
+def test_pictures_are_drawn_of_runs_on_a_network_only(tmp_path: Path) -> None:
+    run, plain = made(tmp_path / "run", ROUNDS), made(tmp_path / "plain", [None, None])
+    names = [path.name for path in draw_figures([run.path])]
+    assert names == ["rounds.png", "timeline.png", "latency.png"]
+    assert [path.name for path in draw_figures([plain.path])] == ["rounds.png"]
+    both = draw_figures([run.path, made(tmp_path / "other", ROUNDS).path], out=tmp_path / "both", kind="svg")
+    assert [path.name for path in both[-3:]] == ["timeline.svg", "timeline-2.svg", "latency.svg"]
+
+
+def test_what_the_timeline_shows(tmp_path: Path) -> None:
+    picture = draw_timeline(made(tmp_path / "run", ROUNDS), tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    shown = [
+        word
+        for word in ("ann", "bob", "cid", "late", "no answer", "rejected", "round 2")
+        if f"<!-- {word} -->" in picture
+    ]
+    assert shown == ["ann", "bob", "cid", "late", "no answer", "round 2"]
+
+
+def test_many_clients_are_cut_and_that_is_said(tmp_path: Path) -> None:
+    tasks = [[f"client-{number:02}", 1, 0, 1, 2, 3, "used"] for number in range(CLIENTS + 7)]
+    run = made(tmp_path / "run", [{"from": 0.0, "to": 3.0, "tasks": tasks}])
+    assert "and 7 clients more" in draw_timeline(run, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    still = made(tmp_path / "still", [{"from": 0.0, "to": 0.0, "tasks": [["ann", 1, 0, 0, 0, 0, "used"]]}])
+    with pytest.raises(ConfigError, match="there is no timeline"):
+        draw_timeline(still, tmp_path / "timeline.png")
+    assert [path.name for path in draw_figures([still.path])] == ["rounds.png"]

@@ -1,0 +1,59 @@
+"""Larger sub-models to faster links."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atoll.errors import ConfigError
+from atoll.rng import stream
+from atoll.search.assignment import RULES, assign, transmitted
+
+RNG = stream(1, "test")
+
+
+def test_by_hand() -> None:
+    """Links of 5, 20 and 10: the second gets the largest, the third the middle one, the first the smallest."""
+    order = assign([300, 100, 200], [5, 20, 10], "adaptive", RNG)
+    assert order == [1, 0, 2] and transmitted([300, 100, 200], order, "adaptive") == [100, 300, 200]
+    assert assign([300, 100, 200], [5, 20, 10], "same", RNG) == [0, 1, 2]
+    assert transmitted([300, 100, 200], [0, 1, 2], "same") == [200] * 3
+
+
+def test_ties_and_unknown_rates() -> None:
+    assert assign([7, 7, 7], [1, 1, 1], "adaptive", RNG) == [0, 1, 2]
+    assert assign([1, 3, 2], [None, None, None], "adaptive", RNG) == [0, 1, 2]
+    assert assign([1, 3, 2], [None, 0.0, 9.0], "adaptive", RNG) == [0, 2, 1]  # unknown is slower than standing still
+
+
+def test_random_is_drawn_from_the_stream_and_reaches_every_order() -> None:
+    drawn = {tuple(assign([1, 2, 3], [1, 2, 3], "random", stream(number, "order"))) for number in range(100)}
+    assert len(drawn) == 6
+    assert assign([1, 2, 3], [1, 2, 3], "random", stream(4, "x")) == assign(
+        [9, 9, 9], [0, 0, 0], "random", stream(4, "x")
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 1e6)), min_size=1, max_size=12), st.sampled_from(RULES))
+def test_everybody_gets_one_and_no_order_is_quicker(pairs: list[tuple[int, float]], rule: str) -> None:
+    """Over links of constant rate, sorting minimises the largest latency: any other order is compared."""
+    sizes, rates = [size for size, _ in pairs], [rate for _, rate in pairs]
+    order = assign(sizes, rates, rule, stream(1, "order"))  # type: ignore[arg-type]
+    assert sorted(order) == list(range(len(pairs)))
+    adaptive = assign(sizes, rates, "adaptive", RNG)
+    ours = max(sizes[number] / rate for number, rate in zip(adaptive, rates, strict=True))
+    theirs = max(sizes[number] / rate for number, rate in zip(order, rates, strict=True))
+    assert ours <= theirs * (1 + 1e-12)
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="2 sub-models for 1 clients"):
+        assign([1, 2], [1], "adaptive", RNG)
+    with pytest.raises(ConfigError, match="did you mean 'adaptive'"):
+        assign([1], [1], "adaptiv", RNG)  # type: ignore[arg-type]
+
+
+def test_numpy_numbers_will_do() -> None:
+    assert assign(np.array([3, 1]), np.array([1.0, 2.0]), "adaptive", RNG) == [1, 0]  # type: ignore[arg-type]

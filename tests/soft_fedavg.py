@@ -1,0 +1,26 @@
+"""Federated averaging that waits for two clients only: every round leaves replies in flight. For tests."""
+
+from __future__ import annotations
+
+from atoll.errors import TooFewReplies
+from atoll.federation.base import Federation
+from atoll.methods.base import Metrics
+from atoll.methods.fedavg import FedAvg, FedAvgState
+from atoll.rng import Generator
+from atoll.search.averaging import Mean
+
+
+class SoftFedAvg(FedAvg):
+    takes_late = True
+
+    def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
+        infos = {info.name: info for info in federation.clients()}
+        federation.send([self._train_task(state, info) for info in infos.values()])
+        mean, who = Mean(), []
+        for reply in federation.receive(at_least=2):
+            who.append([reply.task.client, federation.round - reply.round, reply.error])
+            if reply.ok:
+                mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
+        if mean.weight == 0:
+            raise TooFewReplies("nobody answered")
+        return FedAvgState(state.round + 1, mean.result()), {"who": who}
