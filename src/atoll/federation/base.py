@@ -37,7 +37,7 @@ class Envelope:
     round: int
     number: int  # of the task within its client's round: names the random stream
     order: int  # of the task among all ever sent: decides the order of replies
-    memory: Payload
+    memory: Payload  # as the client's last outcome gave it; where the memory stays on the client, only its name
     digests: frozenset[str]
 
 
@@ -187,6 +187,9 @@ class Federation:
             self._waiting[envelope.order] = envelope
         for row in snapshot["done"]:
             self._done[row["order"]] = _reply_from_plain(row)
+
+    def saved(self, snapshot: Payload) -> None:
+        """Called by the run loop when a checkpoint with this snapshot is on the disk."""
 
     def close(self) -> None:
         self._transport.close()
