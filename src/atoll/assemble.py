@@ -8,7 +8,7 @@ from typing import Any
 
 from atoll.config import Experiment, Raw, merge, override, read_file, resolve_data
 from atoll.data.catalog import DATASETS
-from atoll.data.settings import DataSettings, name_or_folder
+from atoll.data.settings import SITES, DataSettings, name_or_folder
 from atoll.errors import ConfigError, nearest
 from atoll.methods import method_names
 
@@ -18,7 +18,8 @@ ORIGIN = ("name", "folder")  # settings that say where the data comes from: --da
 
 def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> Raw:
     """The tables that `target` (a file or a method) and the options together describe."""
-    raw = _target(target, options.get("data"))
+    federation = options.get("engine.federation")
+    raw = _target(target, options.get("data")) if federation is None else _on_sites(target, options.get("data"))
     for name, value in options.items():
         if value is not None and name != "data":
             place = f"{raw['method']}.{name}" if name in METHOD_OPTIONS else name
@@ -64,6 +65,18 @@ def _target(target: str, data: str | None) -> Raw:
         kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
         raw = {**raw, "data": {**kept, **name_or_folder(data, list(DATASETS))}}
     return raw
+
+
+def _on_sites(target: str, data: str | None) -> Raw:
+    """The same for a federation, whose sites hold the data themselves."""
+    if data is not None:
+        raise ConfigError(
+            f"--data {data}: the sites of a federation have their own data; leave --data or --federation out"
+        )
+    raw: Raw = {"method": target} if target in method_names() else _target(target, None)
+    table = raw.get("data")
+    kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
+    return put({**raw, "data": {**kept, "name": SITES}}, "engine.name", "flower")
 
 
 def put(raw: Raw, place: str, value: Any) -> Raw:

@@ -38,10 +38,14 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "flower", "ray"] = "local"
     workers: int | None = Field(default=None, ge=0)  # None: one per core; 0: everything in this process
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
+    ray_address: str | None = None  # ray: host:port of a cluster's head; None: a cluster of this machine alone
+    federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
+    sites: int | None = Field(default=None, ge=1)  # flower: begin with so many sites; None: all must be there
+    wait: float = Field(default=90.0, gt=0)  # flower: seconds that are waited for a site that is not connected
 
 
 class Experiment(BaseModel):

@@ -5,6 +5,7 @@
     │   ├── ConfigError             a setting: unknown, of the wrong type, impossible
     │   ├── DataError               a data set, file, partition or split
     │   ├── ArchitectureError       a network that cannot be built as described
+    │   ├── SiteError               a federation's directory, a site's bundle, or the way between them
     │   └── RunDirectoryError       a run directory that cannot be used as asked
     │       └── RunLocked             another process owns it
     ├── TooFewReplies             a round that cannot go on; the loop repeats it with other clients
@@ -44,6 +45,10 @@ class DataError(UserError):
 
 class ArchitectureError(UserError):
     """A network cannot be built as described."""
+
+
+class SiteError(UserError):
+    """A federation's directory, a site's bundle or the way between them cannot be used as asked."""
 
 
 class RunDirectoryError(UserError):

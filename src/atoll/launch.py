@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import Experiment, dump, read_file, resolve
-from atoll.data import DataSettings, Federated
-from atoll.data.loading import settle
+from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.federation.base import Federation
-from atoll.federation.network import NetworkFederation
-from atoll.federation.network_links import Links, links_for
+from atoll.federation import flower_run
+from atoll.federation.engine_network import on_network
+from atoll.federation.engines import Engine, Request, find_engine
 from atoll.methods import find_method
 from atoll.reading import Run, load
 from atoll.run import Loop, Watcher
@@ -35,18 +35,22 @@ def start(
     data_dir: Path | None = None,
     watcher: Watcher | None = None,
     stop: Stop = lambda: False,
+    grid: Any = None,
 ) -> Run:
-    """Begin a run and see it through. `data` given in memory stands for the experiment's own data table."""
+    """Begin a run and see it through. `data` given in memory stands for the experiment's own data table; `grid` is
+    Flower's, inside of its ServerApp."""
+    if _on_sites(experiment) and grid is None:
+        return flower_run.start(flower_run.link_of(experiment), experiment, out, watcher=watcher, stop=stop)
     _prepare(experiment)
-    method_class = find_method(experiment.method)
-    federated, data_settings = _data(experiment, data, data_dir)
-    fitted = experiment.settings.fitted(federated.schema, len(federated.names))
-    network = None if experiment.network is None else experiment.network.settled()
-    experiment = experiment.model_copy(update={"data": data_settings, "settings": fitted, "network": network})
-    method_class(fitted, federated.schema)  # what does not fit is said before anything is written
-    links = _links(experiment, federated, data_dir)
-    with RunDirectory.create(out, dump(experiment), _manifest(experiment, federated, links)) as directory:
-        _run(experiment, federated, links, directory, watcher, stop)
+    if experiment.network is not None:
+        experiment = experiment.model_copy(update={"network": experiment.network.settled()})
+    engine = _engine(experiment, data, data_dir, grid=grid)
+    fitted = experiment.settings.fitted(engine.schema, engine.clients)
+    experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
+    find_method(experiment.method)(fitted, engine.schema)  # what does not fit is said before anything is written
+    manifest = _manifest(experiment, engine) | {"run": uuid.uuid4().hex}
+    with RunDirectory.create(out, dump(experiment), manifest) as directory:
+        _run(experiment, engine, manifest["run"], directory, watcher, stop)
     return load(out)
 
 
@@ -60,27 +64,38 @@ def resume(
     accept_changes: bool = False,
     watcher: Watcher | None = None,
     stop: Stop = lambda: False,
+    grid: Any = None,
 ) -> Run:
     """Go on where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
+    if grid is None and (path / "config.toml").is_file():
+        experiment = resolve(read_file(path / "config.toml"), complete=True)
+        if _on_sites(experiment):
+            link = flower_run.link_of(experiment)
+            return flower_run.resume(link, path, rounds, accept_changes, watcher=watcher, stop=stop)
     with RunDirectory.reopen(path) as directory:
         experiment = resolve(read_file(path / "config.toml"), complete=True)
         experiment = _further(experiment, rounds)
         if workers is not None:
-            engine = experiment.engine.model_copy(update={"workers": workers})
-            experiment = experiment.model_copy(update={"engine": engine})
+            settings = experiment.engine.model_copy(update={"workers": workers})
+            experiment = experiment.model_copy(update={"engine": settings})
         _prepare(experiment)
         if data is None and experiment.data.name == IN_MEMORY:
             raise RunDirectoryError(
                 f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)"
             )
-        federated, _ = _data(experiment, data, data_dir)
-        links = _links(experiment, federated, data_dir)
+        engine = _engine(experiment, data, data_dir, path, grid)
+        manifest = load(path).manifest
         if not accept_changes:
-            _refuse_changes(path, load(path).manifest, _manifest(experiment, federated, links))
+            _refuse_changes(path, manifest, _manifest(experiment, engine))
         if rounds is not None:
             directory.reconfigure(dump(experiment))
-        _run(experiment, federated, links, directory, watcher, stop)
+        _run(experiment, engine, manifest.get("run", ""), directory, watcher, stop)
     return load(path)
+
+
+def _on_sites(experiment: Experiment) -> bool:
+    """Whether the loop of a run belongs into a program beside a federation's link."""
+    return experiment.engine.name == "flower" and experiment.engine.federation is not None
 
 
 def _prepare(experiment: Experiment) -> None:
@@ -92,45 +107,51 @@ def _prepare(experiment: Experiment) -> None:
     prepare_environment()
     single_thread()
     device = experiment.engine.device
-    if device != "cpu" and not torch.cuda.is_available():
+    here = experiment.engine.name != "flower"  # sites compute on their own machines
+    if device != "cpu" and here and not torch.cuda.is_available():
         raise ConfigError(f"engine.device = {device!r}: torch finds no such device here; use cpu")
 
 
-def _data(experiment: Experiment, given: Federated | None, data_dir: Path | None) -> tuple[Federated, DataSettings]:
-    """The federation's data, and the data table with everything decided."""
-    settings = experiment.data
-    federated, settings = (given, settings) if given is not None else settle(settings, experiment.seed, data_dir)
-    return (federated.pooled() if find_method(experiment.method).pooled else federated), settings
-
-
-def _links(experiment: Experiment, federated: Federated, data_dir: Path | None) -> Links | None:
-    """What lies between server and clients on the virtual network, if the run is on one."""
-    network = experiment.network
-    if network is None:
-        return None
-    if experiment.engine.deadline is not None:
-        raise ConfigError("engine.deadline counts real seconds, the virtual network its own; set network.deadline")
-    if network.staleness is not None and not getattr(find_method(experiment.method), "takes_late", False):
-        raise ConfigError(
-            f"network.staleness: method {experiment.method} waits for every reply and knows no late ones; set "
-            "network.dropout or network.deadline",
-        )
-    return links_for(network, experiment.seed, federated.names, data_dir)
+def _engine(
+    experiment: Experiment,
+    data: Federated | None,
+    data_dir: Path | None,
+    resumed: Path | None = None,
+    grid: Any = None,
+) -> Engine:
+    """The engine that the experiment names, on the virtual network if it has one."""
+    method = find_method(experiment.method)
+    request = Request(
+        experiment.engine,
+        experiment.data,
+        experiment.seed,
+        experiment.method,
+        method.__module__,
+        method.pooled,
+        data,
+        data_dir,
+        resumed,
+        grid,
+    )
+    engine = find_engine(experiment.engine.name)(request)
+    if experiment.network is None:
+        return engine
+    return on_network(engine, experiment.network, request, getattr(method, "takes_late", False))
 
 
 def _run(
     experiment: Experiment,
-    federated: Federated,
-    links: Links | None,
+    engine: Engine,
+    run: str,
     directory: RunDirectory,
     watcher: Watcher | None,
     stop: Stop,
 ) -> None:
-    method = find_method(experiment.method)(experiment.settings, federated.schema)
-    with _federation(experiment, federated, links) as federation:
+    method = find_method(experiment.method)(experiment.settings, engine.schema)
+    with engine.federation(run, directory.path) as federation:
         Loop(
             method,
-            federated.schema,
+            engine.schema,
             experiment.seed,
             experiment.settings.rounds,
             experiment.patience,
@@ -139,19 +160,6 @@ def _run(
             watcher,
             stop,
         ).run()
-
-
-def _federation(experiment: Experiment, federated: Federated, links: Links | None) -> Federation:
-    from atoll.federation.local import LocalFederation
-
-    engine = experiment.engine
-    # A worker process cannot import what was defined in a notebook.
-    module = find_method(experiment.method).__module__
-    workers = 0 if module == "__main__" else engine.workers
-    local = LocalFederation(federated, experiment.seed, workers, engine.device, engine.deadline, preload=[module])
-    if experiment.network is None or links is None:
-        return local
-    return NetworkFederation(local, experiment.network, links, experiment.seed)
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:
@@ -164,17 +172,16 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
     return experiment.model_copy(update={"settings": settings})
 
 
-def _manifest(experiment: Experiment, federated: Federated, links: Links | None) -> dict[str, Any]:
+def _manifest(experiment: Experiment, engine: Engine) -> dict[str, Any]:
     from atoll.learning.determinism import record
 
-    data = {"digest": federated.digest(), "clients": len(federated.names), "rows": federated.rows}
     return {
         "schema": 1,
         "method": experiment.method,
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),
-        "data": data if links is None else {**data, "network": links.digest},
+        "data": engine.about(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

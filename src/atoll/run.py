@@ -52,13 +52,14 @@ class Loop:
             # What a pause would save: a round that fails leaves nothing behind.
             value = self._value(state, metrics, clock.seconds)
             if self.stop():
-                self.directory.checkpoint(state.round, value)
+                self._checkpoint(state, value)
                 raise Paused(f"stopped after round {state.round} of {self.rounds}")
             if checkpoint.due():
-                checkpoint.measure(partial(self.directory.checkpoint, state.round, value))
+                checkpoint.measure(partial(self._checkpoint, state, value))
             state, metrics = self._round(state, value, clock)
-        self.directory.checkpoint(state.round, self._value(state, metrics, clock.seconds))
-        return self._finish(state, metrics, clock)
+        value = self._value(state, metrics, clock.seconds)
+        self._checkpoint(state, value)
+        return self._finish(state, value, clock)
 
     def _begin(self) -> tuple[Any, float]:
         return self.method.init(self.federation, stream(self.seed, "init")), 0.0
@@ -77,6 +78,10 @@ class Loop:
             "wall_seconds": seconds,
         }
 
+    def _checkpoint(self, state: Any, value: dict[str, Any]) -> None:
+        self.directory.checkpoint(state.round, value)
+        self.federation.saved(value["federation"])
+
     def _round(self, state: Any, value: dict[str, Any], clock: _Clock) -> tuple[Any, Metrics]:
         """One round, repeated with others when too few clients answer; after `patience` failures the run pauses."""
         number = state.round + 1
@@ -93,7 +98,7 @@ class Loop:
                 continue
             self._after_round(state, metrics, clock)
             return state, metrics
-        self.directory.checkpoint(state.round, value)
+        self._checkpoint(state, value)
         raise Paused(f"round {number} failed {self.patience} times in a row: {reason}")
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
@@ -111,11 +116,12 @@ class Loop:
             total = self.federation.ledger.total()
             self.watcher.round_done(state.round, self.rounds, metrics, total, clock.seconds)
 
-    def _finish(self, state: Any, metrics: Metrics, clock: _Clock) -> dict[str, Any]:
+    def _finish(self, state: Any, value: dict[str, Any], clock: _Clock) -> dict[str, Any]:
         self.federation.begin(state.round + 1)
         try:
             found = self.method.results(state, self.federation, stream(self.seed, "results"))
         except TooFewReplies as problem:
+            self.federation.saved(value["federation"])  # what was asked since then shall be asked again
             raise Paused(f"the search is done, its networks could not be measured: {problem}") from problem
         result = {
             "method": self.method.name,
@@ -123,7 +129,7 @@ class Loop:
             "seed": self.seed,
             "rounds": state.round,
             "wall_seconds": round(clock.seconds, 3),
-            "hypervolume": metrics.get("hypervolume"),
+            "hypervolume": value["metrics"].get("hypervolume"),
             "candidates": [self._keep(candidate) for candidate in found],
             "ledger": self.federation.ledger.report(),
         }

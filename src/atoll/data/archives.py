@@ -19,7 +19,7 @@ def read_archives(paths: list[Path], missing: Missing, alone: bool) -> Source:
     loaded = [read_npz(path, ("x", "y"), ("client", "feature_names", "class_names")) for path in paths]
     first = loaded[0]
     for path, arrays in zip(paths, loaded, strict=True):
-        _check(path, arrays, paths[0], first, missing)
+        check(path, arrays, paths[0], first, missing)
     names: list[str] = [path.stem for path in paths]
     groups: Indices | None = np.repeat(np.arange(len(paths)), [len(arrays["y"]) for arrays in loaded])
     if alone:
@@ -29,15 +29,15 @@ def read_archives(paths: list[Path], missing: Missing, alone: bool) -> Source:
     return make_source(
         np.concatenate([arrays["x"] for arrays in loaded]),
         np.concatenate([arrays["y"] for arrays in loaded]),
-        class_names=_words(first, "class_names"),
-        feature_names=_words(first, "feature_names"),
+        class_names=words(first, "class_names"),
+        feature_names=words(first, "feature_names"),
         groups=groups,
         group_names=names,
         what=f"'{paths[0] if alone else paths[0].parent}'",
     )
 
 
-def _check(path: Path, arrays: dict[str, Array], first_path: Path, first: dict[str, Array], missing: Missing) -> None:
+def check(path: Path, arrays: dict[str, Array], first_path: Path, first: dict[str, Array], missing: Missing) -> None:
     """What has to hold for one file, alone and beside the first one."""
     x, y = arrays["x"], arrays["y"]
     if x.dtype.kind not in "buif" or y.dtype.kind not in "buifU":
@@ -68,5 +68,5 @@ def _check(path: Path, arrays: dict[str, Array], first_path: Path, first: dict[s
         )
 
 
-def _words(arrays: dict[str, Array], name: str) -> list[str] | None:
+def words(arrays: dict[str, Array], name: str) -> list[str] | None:
     return [str(word) for word in arrays[name]] if name in arrays else None

@@ -9,6 +9,7 @@ a category of its own among words. Missing values are refused unless `missing` i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,46 @@ def to_numbers(
     with np.errstate(over="ignore"):
         x = np.concatenate(blocks, axis=1).astype(np.float32)
     return Numbers(x, class_labels(tables, label), names)
+
+
+def features_of(table: CsvTable, label: str) -> tuple[list[str], list[str]]:
+    """The feature columns of one table, and those among them that are text."""
+    features = _features([table], label, None)
+    return features, [name for name in features if _as_numbers(table.column(name)) is None]
+
+
+def words_of(table: CsvTable, feature: str) -> list[str]:
+    """The different values of a text column, in alphabetical order."""
+    found: list[str] = np.unique(np.array(_filled(table.column(feature)), dtype=np.str_)).tolist()
+    return found
+
+
+def one_table(
+    table: CsvTable, label: str, features: list[str], known: Mapping[str, list[str]], categories: str, missing: Missing
+) -> tuple[npt.NDArray[np.float32], list[str]]:
+    """One client's features as `to_numbers` gives them, where columns and words of all clients are known already."""
+    if missing == "refuse":
+        _refuse_gaps([table], features)
+    blocks: list[npt.NDArray[np.float64]] = []
+    names: list[str] = []
+    for feature in features:
+        words = table.column(feature)
+        numbers = None if feature in known else _as_numbers(words)
+        if numbers is not None:
+            blocks.append(numbers[:, None])
+            names.append(feature)
+            continue
+        if categories == "refuse" or feature not in known:
+            raise DataError(_text_message([table], feature))
+        found = np.array(known[feature], dtype=np.str_)
+        filled = np.array(_filled(words), dtype=np.str_)
+        if not np.isin(filled, found).all():
+            raise DataError(f"'{table.path}', column '{feature}': a word that was not there when the run began")
+        block, titles = _coded(np.searchsorted(found, filled), found.tolist(), feature, categories)
+        blocks.append(block)
+        names += titles
+    with np.errstate(over="ignore"):
+        return np.concatenate(blocks, axis=1).astype(np.float32), names
 
 
 def class_labels(tables: list[CsvTable], label: str) -> Array:
@@ -135,8 +176,17 @@ def _text_message(tables: list[CsvTable], feature: str) -> str:
 
 def _categories(words: list[str], feature: str, rule: str) -> tuple[npt.NDArray[np.float64], list[str]]:
     """One column of codes, or one column a category."""
-    filled = [UNKNOWN if word.lower() in ABSENT else word for word in words]
-    found, codes = np.unique(np.array(filled, dtype=np.str_), return_inverse=True)
+    found, codes = np.unique(np.array(_filled(words), dtype=np.str_), return_inverse=True)
+    return _coded(codes, found.tolist(), feature, rule)
+
+
+def _filled(words: list[str]) -> list[str]:
+    return [UNKNOWN if word.lower() in ABSENT else word for word in words]
+
+
+def _coded(
+    codes: npt.NDArray[np.int64], found: list[str], feature: str, rule: str
+) -> tuple[npt.NDArray[np.float64], list[str]]:
     if rule == "code":
         return codes.astype(np.float64)[:, None], [feature]
-    return np.eye(len(found))[codes], [f"{feature}={name}" for name in found.tolist()]
+    return np.eye(len(found))[codes], [f"{feature}={name}" for name in found]

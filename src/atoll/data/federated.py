@@ -151,6 +151,15 @@ class Federated:
 
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder that `attach` reads."""
+        storage.write(Path(folder), *self.taken_apart())
+
+    @classmethod
+    def attach(cls, folder: str | Path) -> Federated:
+        """A saved federation, mapped into memory: processes on one machine share its pages."""
+        return cls.put_together(*storage.read(Path(folder)))
+
+    def taken_apart(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Everything as arrays and plain data, which `put_together` takes."""
         held = self.holdings
         arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
         if len(held.scaling.mean):
@@ -168,12 +177,11 @@ class Federated:
             "share_labels": self.share_labels,
             "digest": self.digest(),
         }
-        storage.write(Path(folder), arrays, index)
+        return arrays, index
 
     @classmethod
-    def attach(cls, folder: str | Path) -> Federated:
-        """A saved federation, mapped into memory: processes on one machine share its pages."""
-        arrays, index = storage.read(Path(folder))
+    def put_together(cls, arrays: dict[str, Array], index: dict[str, Any]) -> Federated:
+        """The inverse of `taken_apart`; the arrays are used as they are, not copied."""
         nothing = np.zeros((0, 0), dtype=np.float32)
         scaling = Scaling(index["logarithm"], arrays.get("mean", nothing), arrays.get("deviation", nothing))
         holdings = Holdings(

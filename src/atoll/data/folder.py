@@ -19,6 +19,17 @@ from atoll.errors import DataError, nearest
 
 def read_folder(settings: DataSettings) -> Source:
     """The own data the settings point to. A file's name without its ending is the client's name."""
+    source = _read(settings)
+    strange = [name for name in source.schema.classes if settings.classes is not None and name not in settings.classes]
+    if strange:
+        raise DataError(
+            f"'{settings.folder}': class '{strange[0]}' is not among data.classes; "
+            f"{nearest(strange[0], settings.classes or ())}"
+        )
+    return source
+
+
+def _read(settings: DataSettings) -> Source:
     if settings.folder is None:
         raise ValueError("settings without a folder")
     place = Path(settings.folder).expanduser()
@@ -45,7 +56,8 @@ def read_folder(settings: DataSettings) -> Source:
 
 
 def _files(place: Path, suffix: str) -> list[Path]:
-    candidates = [place] if place.is_file() else sorted(place.iterdir())
+    # By name, not by file name: sites of a federation come in the order of their names too.
+    candidates = [place] if place.is_file() else sorted(place.iterdir(), key=lambda path: (path.stem, path.name))
     return [
         path
         for path in candidates

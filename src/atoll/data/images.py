@@ -24,18 +24,11 @@ def pictures(folder: Path) -> list[Path]:
 def read_images(folder: Path) -> Source:
     """Pictures of one size; one channel if all of them are grey, three otherwise."""
     paths = pictures(folder)
-    looks = [_look(path) for path in paths]
-    size = looks[0][0]
-    for path, (other, _) in zip(paths, looks, strict=True):
-        if other != size:
-            raise DataError(
-                f"'{path}' is {other[0]}x{other[1]} pixels, '{paths[0]}' {size[0]}x{size[1]}; all must have one size"
-            )
-    mode = "L" if all(grey for _, grey in looks) else "RGB"
+    _, grey = look_at(paths)
     clients = sorted({path.parent.parent.name for path in paths})
-    classes = _sorted_classes({path.parent.name for path in paths})
+    classes = sorted_classes({path.parent.name for path in paths})
     return make_source(
-        np.stack([_pixels(path, mode) for path in paths]),
+        pixels(paths, grey),
         np.array([classes.index(path.parent.name) for path in paths]),
         class_names=classes,
         groups=np.array([clients.index(path.parent.parent.name) for path in paths], dtype=np.int64),
@@ -44,7 +37,24 @@ def read_images(folder: Path) -> Source:
     )
 
 
-def _sorted_classes(names: set[str]) -> list[str]:
+def look_at(paths: list[Path]) -> tuple[tuple[int, int], bool]:
+    """Width and height of the pictures, which must all have the same, and whether all of them are grey."""
+    looks = [_look(path) for path in paths]
+    size = looks[0][0]
+    for path, (other, _) in zip(paths, looks, strict=True):
+        if other != size:
+            raise DataError(
+                f"'{path}' is {other[0]}x{other[1]} pixels, '{paths[0]}' {size[0]}x{size[1]}; all must have one size"
+            )
+    return size, all(grey for _, grey in looks)
+
+
+def pixels(paths: list[Path], grey: bool) -> Any:
+    """One array of all pictures, with one channel or three."""
+    return np.stack([_pixels(path, "L" if grey else "RGB") for path in paths])
+
+
+def sorted_classes(names: set[str]) -> list[str]:
     """Whole numbers by size, words by the alphabet."""
     return sorted(names, key=int) if all(name.isdecimal() for name in names) else sorted(names)
 

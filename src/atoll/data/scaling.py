@@ -8,8 +8,9 @@ Tables are scaled feature by feature, images channel by channel. A constant feat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -80,13 +81,16 @@ def fit(scale: Scale, logarithm: bool, clients: int, training: Callable[[int], A
         nothing = np.zeros((0, 0), dtype=np.float32)
         return Scaling(logarithm, nothing, nothing)
     each = (moments(to_float(training(client), logarithm)) for client in range(clients))
-    if scale == "federated":
-        pooled = next(each)
-        for one in each:
-            pooled = pooled.plus(one)
-        found = [pooled]
-    else:
-        found = list(each)
+    return scaling_of([pooled(each)] if scale == "federated" else list(each), logarithm)
+
+
+def pooled(each: Iterable[Moments]) -> Moments:
+    """The moments of all clients' rows together; the order of the clients decides the last bits."""
+    return reduce(Moments.plus, each)
+
+
+def scaling_of(found: Sequence[Moments], logarithm: bool) -> Scaling:
+    """The scaling by these moments: one row of them for all clients, or one a client."""
     mean = np.array([one.mean for one in found], dtype=np.float32)
     deviation = np.array([one.deviation() for one in found], dtype=np.float32)
     return Scaling(logarithm, mean, np.where(deviation > 0, deviation, np.float32(1)))

@@ -23,6 +23,7 @@ from atoll.data.split import Blocks, check_shares
 from atoll.errors import ConfigError, DataError, nearest
 
 Categories = Literal["refuse", "code", "onehot"]
+SITES = "sites"  # the name of data that every site of a federation holds itself
 
 PARTITIONS = {  # the number each kind takes, if any
     "iid": None,
@@ -76,6 +77,7 @@ class DataSettings(BaseModel):
     )
     logarithm: StrictBool | None = Field(None, description="take log(1 + |x|), keeping the sign, before scaling")
     label: Annotated[StrictStr, Field(min_length=1)] = Field("label", description="own data: the column of the class")
+    classes: tuple[StrictStr, ...] | None = Field(None, description="own data: all classes there may be, as a check")
     client_column: StrictStr | None = Field(None, description="own data in one CSV: the column of the client's name")
     missing: Missing | None = Field(None, description="refuse, or fill with the client's mean, median, or zero")
     categories: Categories = Field("refuse", description="text features: refuse, code (whole numbers), onehot")

@@ -39,7 +39,7 @@ class Envelope:
     round: int
     number: int  # of the task within its client's round: names the random stream
     order: int  # of the task among all ever sent: decides the order of replies
-    memory: Payload
+    memory: Payload  # as the client's last outcome gave it; where the memory stays on the client, only its name
     digests: frozenset[str]
     size: int = 0  # bytes that travel to the client: what it holds already does not
     sent: float = 0.0  # when, by the federation's own clock; engines that work in real time need none
@@ -207,6 +207,9 @@ class Federation:
             self._waiting[envelope.order] = envelope
         for row in snapshot["done"]:
             self._done[row["order"]] = reply_from_plain(row)
+
+    def saved(self, snapshot: Payload) -> None:
+        """Called by the run loop when a checkpoint with this snapshot is on the disk."""
 
     def close(self) -> None:
         self._transport.close()

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll import wire
-from atoll.errors import AtollError, ConfigError, WireError
-from atoll.federation import pipe
+from atoll.errors import AtollError, ConfigError
+from atoll.federation import letters, pipe
 from atoll.federation.base import Envelope, Federation, Outcome
+from atoll.federation.letters import Letters
 from atoll.federation.perform import perform, stream_name, words
 from atoll.learning.determinism import ENVIRONMENT, single_thread
 from atoll.ledger import Ledger
@@ -176,7 +177,7 @@ class WorkerTransport:
         if envelope is None:
             raise AssertionError("a worker answered without being asked")
         self._dispatch()  # first of all: the worker is busy again while its answer is read here
-        return _outcome(envelope, frame)
+        return letters.outcome(envelope, frame)
 
     def _bereaved(self, envelope: Envelope) -> Outcome | None:
         """The worker died on this envelope: do it again once, then call it a failure."""
@@ -197,7 +198,7 @@ class _Worker:
     def _start(self) -> None:
         self.envelope: Envelope | None = None
         self.ready = False  # it says so once, before it answers anything
-        self._held: dict[str, int] = {}  # digest -> round of its last use
+        self._letters = Letters()
         with open(self._scratch / "workers.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "atoll.federation.worker"],
@@ -216,22 +217,8 @@ class _Worker:
         self._selector.register(self._out, selectors.EVENT_READ, self)
 
     def give(self, envelope: Envelope) -> None:
-        """Send a task, with those of its tensors that this worker lacks; it may forget what two rounds did not use."""
-        forget = [digest for digest, used in self._held.items() if used < envelope.round - 1]
-        for digest in forget:
-            del self._held[digest]
-        task = envelope.task
-        letter = {
-            "client": task.client,
-            "job": task.job,
-            "payload": task.payload,
-            "memory": envelope.memory,
-            "round": envelope.round,
-            "number": envelope.number,
-            "forget": forget,
-        }
-        pipe.write(self._in, wire.encode(letter, self._held))  # type: ignore[arg-type]
-        self._held.update(dict.fromkeys(envelope.digests, envelope.round))
+        """Send a task, with those of its tensors that this worker lacks."""
+        pipe.write(self._in, self._letters.write(envelope))  # type: ignore[arg-type]
         self.envelope = envelope
 
     def greeted(self) -> bool:
@@ -261,17 +248,6 @@ class _Worker:
         for end in (self._in, self._out):
             with contextlib.suppress(OSError):
                 end.close()
-
-
-def _outcome(envelope: Envelope, frame: bytearray) -> Outcome:
-    try:
-        answer = wire.decode(frame, digests=False)
-    except WireError as problem:
-        return Outcome(envelope.order, error=words(problem))
-    if answer["error"] is not None:
-        return Outcome(envelope.order, error=answer["error"])
-    size = wire.size(answer["payload"], digests=False)
-    return Outcome(envelope.order, answer["payload"], answer["memory"], size)
 
 
 def scratch_folder() -> Path:

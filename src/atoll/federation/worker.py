@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from atoll import wire
 from atoll.federation import pipe
-from atoll.federation.perform import perform, stream_name, words
-from atoll.messages import Array, Payload
+from atoll.federation.letters import Player
+from atoll.messages import Payload
 
 
 def main() -> None:
@@ -33,27 +33,10 @@ def _serve(tasks: BinaryIO, replies: BinaryIO, settings: Payload) -> None:
 
     for module in settings["preload"]:
         importlib.import_module(module)
-    federated = Federated.attach(settings["data"])
-    held: dict[str, Array] = {}
+    player = Player(Federated.attach(settings["data"]), settings["seed"], settings["device"])
     pipe.write(replies, wire.encode({"ready": True}))
     while (frame := pipe.read(tasks)) is not None:
-        task = wire.decode(frame, held)
-        for digest in task["forget"]:
-            held.pop(digest, None)
-        _keep(task["payload"], held)
-        name = stream_name(settings["seed"], task["round"], task["client"], task["number"])
-        try:
-            data = federated.client(task["client"])
-            payload, memory = perform(task["job"], task["payload"], task["memory"], data, name, settings["device"])
-            answer = wire.encode({"payload": payload, "memory": memory, "error": None}, digests=False)
-        except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
-            answer = wire.encode({"payload": {}, "memory": {}, "error": words(problem)})
-        pipe.write(replies, answer)
-
-
-def _keep(payload: Payload, held: dict[str, Array]) -> None:
-    for owner, name in wire.take_apart(payload).tensors:
-        held[owner.digest(name)] = owner[name]
+        pipe.write(replies, player.answer(frame))
 
 
 if __name__ == "__main__":

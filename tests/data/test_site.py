@@ -1,0 +1,145 @@
+"""One site's data, prepared where it is: the same rows, split and scale as where all sites' files are in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from atoll.data import DataSettings, load
+from atoll.data.agreement import agree, check_form
+from atoll.data.scaling import pooled, scaling_of
+from atoll.data.settings import SITES
+from atoll.data.site import describe, find_files, prepare
+from atoll.errors import DataError
+from atoll.messages import PARTS
+from atoll.rng import stream
+
+SEED = 4
+
+
+def same_as_together(together: Path, places: dict[str, Path], **settings: Any) -> None:
+    """Every part of every client, the schema, and the scaling, to the bit."""
+    whole = load(DataSettings(folder=str(together), **settings), SEED)
+    own = DataSettings(name=SITES, **settings)
+    form, refused = agree({name: describe(place, own) for name, place in places.items()})
+    assert refused == {} and whole.names == sorted(places)
+    prepared = {name: prepare(places[name], form, own, name, SEED) for name in sorted(places)}
+    found = [one.moments() for one in prepared.values()]
+    nothing = np.zeros((0, 0), np.float32)
+    mean = deviation = nothing
+    if found[0] is not None:
+        scaling = scaling_of([pooled(moments for moments in found if moments is not None)], False)
+        mean, deviation = scaling.mean, scaling.deviation
+        assert np.array_equal(mean, whole.holdings.scaling.mean)
+    for name, one in prepared.items():
+        site = one.scaled(mean, deviation)
+        assert site.schema == whole.schema
+        for part in PARTS:
+            for mine, theirs in zip(site.client(name).part(part), whole.client(name).part(part), strict=True):
+                assert mine.dtype == theirs.dtype and np.array_equal(mine, theirs)
+
+
+def test_archives(tmp_path: Path) -> None:
+    rng, places = stream(1, "npz"), {}
+    for number, name in enumerate(("b", "a", "c")):
+        arrays = {"x": rng.normal(number, 2, (20, 5)), "y": np.arange(20) % 3 + number}
+        (tmp_path / name).mkdir()
+        (tmp_path / "together").mkdir(exist_ok=True)
+        for path in (tmp_path / "together" / f"{name}.npz", tmp_path / name / "rows.npz"):
+            np.savez(path, **arrays)
+        places[name] = tmp_path / name
+    same_as_together(tmp_path / "together", places)
+    same_as_together(tmp_path / "together", places, scale="client")
+
+
+@pytest.mark.parametrize("grey", [(True, True), (True, False)])
+def test_pictures(tmp_path: Path, grey: tuple[bool, bool]) -> None:
+    """A site with grey pictures beside one with colours sees three channels, as in one folder."""
+    rng, places = stream(1, "png"), {}
+    for name, plain in zip(("one", "two"), grey, strict=True):
+        for number in range(12):
+            kind = ("10", "9", "cat") if plain else ("cat", "9", "9")
+            folder = tmp_path / "together" / name / kind[number % 3]
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 255, (4, 6) if plain else (4, 6, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+        places[name] = tmp_path / "together" / name
+    same_as_together(tmp_path / "together", places)
+
+
+def test_a_site_is_one_client(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("x,label\n1,0\n2,1\n")
+    with pytest.raises(DataError, match="a site is one client: keep one file"):
+        find_files(tmp_path)
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    with pytest.raises(DataError, match="holds no data"):
+        find_files(nothing)
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    usual = {"kind": "csv", "features": ["x", "z"], "text": {}, "numbered": True, "labels": [0, 1]}
+    return usual | changes
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (told(features=["x"]), "it has no column 'z', which site 'a' has"),
+        (told(features=["x", "z", "w"]), "it has a column 'w' that site 'a' has not"),
+        (told(text={"x": ["m", "f"]}), "column 'x' is text at one site and numbers at another"),
+        (told(numbered=False, labels=["no", "yes"]), "one labels by words"),
+        ({"kind": "pictures", "size": [4, 4], "grey": True, "labels": ["0", "1"]}, "its data is pictures"),
+    ],
+)
+def test_what_differs_is_said(other: dict[str, Any], words: str) -> None:
+    form, refused = agree({"c": told(), "b": other, "a": told(labels=[1, 2])})
+    assert list(refused) == ["b"] and words in refused["b"]
+    assert form["classes"] == ["0", "1", "2"]
+
+
+def test_pictures_of_another_size() -> None:
+    size = {"kind": "pictures", "grey": True, "labels": ["0", "1"]}
+    _, refused = agree({"a": {**size, "size": [8, 8]}, "b": {**size, "size": [8, 9]}, "c": {**size, "size": [8, 8]}})
+    assert refused == {"b": "its pictures have 8x9 pixels, at site 'a' 8x8; all sites need one size"}
+
+
+def test_one_class_in_all() -> None:
+    with pytest.raises(DataError, match="all sites together have one class, '0'"):
+        agree({"a": told(labels=[0]), "b": told(labels=[0])})
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        None,
+        {},
+        [1],
+        {"kind": "csv"},
+        {"kind": ["csv"]},
+        told(labels="no"),
+        told(labels=[{}]),
+        told(labels=[0, "a"]),
+        told(labels=["a"]),
+        told(labels=[float("nan")]),
+        told(numbered=False),
+        told(features=None),
+        told(features=[1, 2]),
+        told(features="xz"),
+        told(text={"x": 3}),
+    ],
+)
+def test_a_strangers_word_is_checked(rubbish: Any) -> None:
+    with pytest.raises(DataError, match="has not the form of a description"):
+        check_form(rubbish)
+
+
+def test_a_good_description_is_let_through() -> None:
+    check_form(told(text={"x": ["a"]}))
+    names: dict[str, Any] = {"features": None, "classes": None, "numbered": True, "labels": [1]}
+    check_form({"kind": "npz", "shape": [3], "dtype": "", **names})

@@ -1,0 +1,289 @@
+"""Sites that keep their data: the same result as the same files in one folder, kills, and clear refusals."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+
+from atoll import launch
+from atoll.errors import ConfigError, SiteError
+from atoll.federation.flower_engine import kept
+from atoll.federation.flower_mail import frame_of
+from federation.thread_grid import ThreadGrid
+from federation.three_sites import NAMES, ThreeSites, outcome, write_rows
+
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {"rounds": 2, "hidden": [8]},
+    "nevofed": {"rounds": 2, "population": 12},
+    "realtime": {"rounds": 2},
+}
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> ThreeSites:
+    return ThreeSites(tmp_path / "sites")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_result_as_in_one_place(tmp_path: Path, sites: ThreeSites, method: str) -> None:
+    here = launch.start(sites.experiment(method, "local", **METHODS[method]), tmp_path / "here")
+    there = launch.start(sites.experiment(method, "flower", **METHODS[method]), tmp_path / "there", grid=sites.grid())
+    assert outcome(there) == outcome(here)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"scale": "client", "logarithm": True},
+        {"scale": "none", "blocks": "contiguous", "split": (0.5, 0.25, 0.25)},
+        {"label": "age_group", "categories": "onehot", "missing": "mean"},
+        {"label": "age_group", "categories": "code", "missing": "median"},
+    ],
+)
+def test_every_way_to_prepare_data_gives_the_same(tmp_path: Path, data: dict[str, Any]) -> None:
+    rows = {
+        "north": "age_group,colour,dose 1,red,0.5 2,blue, 1,red,0.25 2,,1.5 1,green,2 2,red,NA 1,blue,3 2,red,1",
+        "south": "dose,age_group,colour 0.5,1,red 7,3,blue 1,1,red ,3,white 1,1,green 2,3,red 1,1,red 4,3,blue",
+    }
+    sites = ThreeSites(tmp_path / "sites", names=("north", "south"))
+    if data.get("label"):
+        for name, text in rows.items():
+            for path in (
+                sites.root / "together" / f"{name}.csv",
+                sites.root / "apart" / name / "data" / "anything.csv",
+            ):
+                path.write_text("\n".join(text.split()) + "\n")
+    options = {"rounds": 1, "hidden": [4], "batch": 4, "data": data}
+    here = launch.start(sites.experiment("fedavg", "local", **options), tmp_path / "here")
+    there = launch.start(sites.experiment("fedavg", "flower", **options), tmp_path / "there", grid=sites.grid())
+    assert outcome(there) == outcome(here)
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of Atoll catches it, and nothing is written after it."""
+
+
+class Mortal:
+    """A grid that kills the server's program when so many tasks have been sent."""
+
+    def __init__(self, grid: ThreadGrid, tasks: int) -> None:
+        self._grid, self._left = grid, tasks
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        found = list(messages)
+        self._left -= sum(message.metadata.message_type == "train.task" for message in found)
+        if self._left < 0:
+            raise Killed
+        return self._grid.push_messages(found)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+def tasks_sent(grid: ThreadGrid) -> int:
+    return sum(message.metadata.message_type == "train.task" for message in grid.sent)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "nevofed"])
+def test_a_killed_server_goes_on_to_the_same_result(tmp_path: Path, sites: ThreeSites, method: str) -> None:
+    """Killed in the middle of every second exchange, each time resumed: nothing that was accepted is asked again."""
+    here = outcome(launch.start(sites.experiment(method, "local", **METHODS[method]), tmp_path / "here"))
+    whole = sites.grid()
+    launch.start(sites.experiment(method, "flower", **METHODS[method]), tmp_path / "whole", grid=whole)
+    grid, path, sittings = sites.grid(), tmp_path / "there", 0
+    while True:
+        mortal = Mortal(grid, tasks=4)
+        try:
+            if (path / "config.toml").exists():
+                there = launch.resume(path, grid=mortal)
+            else:
+                there = launch.start(sites.experiment(method, "flower", **METHODS[method]), path, grid=mortal)
+            break
+        except Killed:
+            sittings += 1
+    assert sittings >= 3
+    assert outcome(there) == here
+    # At a kill at most three tasks are under way; every other one was sent once.
+    assert tasks_sent(whole) <= tasks_sent(grid) <= tasks_sent(whole) + 3 * sittings
+
+
+def test_a_finished_run_can_go_further(tmp_path: Path, sites: ThreeSites) -> None:
+    """What was asked for the results is not mistaken for what the next round asks."""
+    path = tmp_path / "there"
+    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), path, grid=sites.grid())
+    longer = launch.resume(path, rounds=2, grid=sites.grid())
+    here = launch.start(sites.experiment("fedavg", "local", rounds=1, hidden=[8]), tmp_path / "here")
+    assert outcome(longer) == outcome(launch.resume(here.path, rounds=2))
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+
+def refused(sites: ThreeSites, tmp_path: Path, grid: ThreadGrid | None = None, **options: Any) -> str:
+    """Why the run does not start; nothing of it is written."""
+    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], **options)
+    experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"wait": 1.0})})
+    with pytest.raises(SiteError) as caught:
+        launch.start(experiment, tmp_path / "there", grid=grid or sites.grid())
+    assert not (tmp_path / "there").exists()
+    return str(caught.value)
+
+
+def notice(sites: ThreeSites, name: str) -> str:
+    path = sites.root / "apart" / name / "work" / "notice.txt"
+    for _ in range(100):
+        if path.exists():
+            break
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def own_file(sites: ThreeSites, name: str) -> Path:
+    return sites.root / "apart" / name / "data" / "anything.csv"
+
+
+def test_other_columns_are_refused_on_both_sides(tmp_path: Path, sites: ThreeSites) -> None:
+    own_file(sites, "west").write_text(own_file(sites, "west").read_text().replace("weight", "mass"))
+    text = refused(sites, tmp_path)
+    reason = "site 'west': it has no column 'weight', which site 'north' has; all sites need the same columns"
+    assert reason in text and text.endswith("begin without them: --set engine.sites=2")
+    assert "no column 'weight'" in notice(sites, "west")
+
+
+def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites: ThreeSites) -> None:
+    own_file(sites, "west").write_text("x,outcome\n1,well\n2,ill\n3,well\n4,ill\n")
+    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
+    experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"sites": 2})})
+    there = launch.start(experiment, tmp_path / "there", grid=sites.grid())
+    assert set(there.result["candidates"][0]["clients"]) == {"north", "south"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("age,weight,dose,outcome\n1,2,3,well\n", "has only one row"),
+        ("age,weight,dose,result\n1,2,3,well\n4,5,6,ill\n", "has no label column 'outcome'"),
+        ("age,weight,dose,outcome\n1,2,x,well\n4,5,6,ill\n", "'x' is not a finite number"),
+        ("age,weight,dose,outcome\n1,2,,well\n4,5,6,ill\n", "the value is missing"),
+        ("age,weight,dose,outcome\n1,2,3,0\n4,5,6,1\n", "one labels by words"),
+    ],
+)
+def test_a_site_says_what_is_wrong_with_its_data(tmp_path: Path, sites: ThreeSites, text: str, words: str) -> None:
+    own_file(sites, "south").write_text(text)
+    assert words in refused(sites, tmp_path)
+    assert words in notice(sites, "south")
+
+
+def test_a_class_that_was_not_declared_is_refused(tmp_path: Path, sites: ThreeSites) -> None:
+    own_file(sites, "west").write_text(own_file(sites, "west").read_text().replace("unclear", "gone"))
+    text = refused(sites, tmp_path, data={"classes": ("well", "ill", "unclear")})
+    assert "2 of 3 sites can take part (site 'west': class 'gone' is not among data.classes" in text
+
+
+def test_a_site_that_is_not_there(tmp_path: Path, sites: ThreeSites) -> None:
+    grid = ThreadGrid()
+    for name in NAMES[:2]:
+        grid.connect(sites.handler(name))
+    assert "2 of 3 sites can take part (site 'west': it is not connected)" in refused(sites, tmp_path, grid)
+
+
+def test_two_nodes_under_one_name(tmp_path: Path, sites: ThreeSites) -> None:
+    grid = sites.grid()
+    grid.connect(sites.handler("south"))
+    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
+    with pytest.raises(SiteError, match="two nodes have joined under this name"):
+        launch.start(experiment, tmp_path / "there", grid=_Patient(grid))
+    assert "two nodes" in notice(sites, "south")
+
+
+class _Patient:
+    """A grid whose nodes are all heard before anybody is counted."""
+
+    def __init__(self, grid: ThreadGrid) -> None:
+        self._grid = grid
+
+    def pull_messages(self, identifiers: Iterable[str]) -> Iterable[Message]:
+        time.sleep(1.0)
+        return self._grid.pull_messages(identifiers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+def test_a_node_that_gives_another_name_than_it_is_registered_by(tmp_path: Path, sites: ThreeSites) -> None:
+    grid = ThreadGrid()
+    for name, registered in (("north", "north"), ("south", "south"), ("south", "west")):
+        grid.connect(sites.handler(name), name=registered)
+    text = refused(sites, tmp_path, grid)
+    assert "site 'west': its node says that it is 'south'; join with the bundle of 'west'" in text
+
+
+def test_a_method_that_a_site_forbids(tmp_path: Path, sites: ThreeSites) -> None:
+    path = sites.root / "apart" / "south" / "site.toml"
+    path.write_text(path.read_text().replace('# methods = ["fedavg", "realtime"]', 'methods = ["nevofed"]'))
+    assert "site 'south' refuses: method 'fedavg' is not allowed here" in refused(sites, tmp_path)
+
+
+def test_label_counts_leave_only_where_the_site_allows_it(tmp_path: Path, sites: ThreeSites) -> None:
+    path = sites.root / "apart" / "north" / "site.toml"
+    path.write_text(path.read_text().replace("labels = false", "labels = true"))
+    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], data={"share_labels": True})
+    launch.start(experiment, tmp_path / "there", grid=sites.grid())
+    opened = kept(tmp_path / "there")
+    assert opened is not None
+    assert {info.name: info.labels is not None for info in opened.infos} == {
+        "north": True,
+        "south": False,
+        "west": False,
+    }
+
+
+def test_data_that_changes_during_a_run_is_refused(tmp_path: Path, sites: ThreeSites) -> None:
+    """The run's own copy is used as long as it is there; without it, the files must be what they were."""
+    path = tmp_path / "there"
+    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), path, grid=sites.grid())
+    write_rows(own_file(sites, "south"), 5)
+    launch.resume(path, rounds=2, grid=sites.grid())
+    shutil.rmtree(sites.root / "apart" / "south" / "work" / "runs")
+    longer = launch.resume(path, rounds=3, grid=sites.grid())
+    assert longer.rounds[1]["metrics"]["clients"] == 3 and longer.rounds[2]["metrics"]["clients"] == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [({"clients": 2}, "data.clients"), ({"partition": "iid"}, "data.partition = 'iid'"), ({"rows": 9}, "data.rows")],
+)
+def test_settings_that_deal_data_out_are_refused(sites: ThreeSites, tmp_path: Path, data: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        launch.start(sites.experiment("fedavg", "flower", data=data), tmp_path / "there", grid=sites.grid())
+
+
+def test_a_method_that_pools_all_data_is_refused(sites: ThreeSites, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs all data in one place"):
+        launch.start(sites.experiment("central", "flower"), tmp_path / "there", grid=sites.grid())
+
+
+def test_no_row_leaves_a_site(tmp_path: Path, sites: ThreeSites) -> None:
+    """What the nodes answered, searched for the bytes of any of their values."""
+    grid, answers = sites.grid(), []
+
+    def tamper(reply: Message) -> list[Message]:
+        answers.append(frame_of(reply) or b"")
+        return [reply]
+
+    grid.tamper = tamper
+    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), tmp_path / "there", grid=grid)
+    said = b"".join(answers)
+    assert len(answers) > 9 and b"well" in said
+    for name in NAMES:
+        for line in own_file(sites, name).read_text().splitlines()[1:]:
+            assert not any(word.encode() in said for word in line.split(",") if word[0].isdigit())

@@ -1,0 +1,100 @@
+"""The Ray engine keeps the contract of all engines, and gives the bits of the local one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atoll.data import Federated
+from atoll.errors import ConfigError
+from atoll.federation.base import Federation
+from atoll.federation.local import LocalFederation
+from atoll.federation.ray import RayFederation
+from atoll.messages import Task
+from atoll.searching import search
+from atoll.testing import EngineContract, made_images, made_table
+
+RAY = Path(sys.executable).parent / "ray"
+SMALL = {
+    "fedavg": {"hidden": [8]},
+    "realtime": {"population": 3, "channels": [4, 8], "batch": 8},
+    "nevofed": {"population": 12},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a cluster of one machine, with a password: starting one for each test would take seconds each."""
+    os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": "token"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    host, port = address.split(":")
+    options = ["--head", f"--node-ip-address={host}", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    head = subprocess.Popen(
+        [RAY, "start", *options, "--disable-usage-stats", "--block"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert head.stdout is not None
+    for line in head.stdout:
+        if "Ray runtime started" in line:
+            break
+    yield address
+    head.terminate()  # with --block it takes its own processes down
+    head.wait(30)
+    del os.environ["RAY_AUTH_TOKEN"], os.environ["RAY_AUTH_MODE"]
+
+
+class TestRay(EngineContract):
+    interrupts = True
+    processes = True
+
+    @pytest.fixture(autouse=True)
+    def _at(self, cluster: str) -> None:
+        self.address = cluster
+
+    def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
+        return RayFederation(data, seed, 2, deadline=deadline, address=self.address)
+
+
+def test_a_cluster_of_this_machine_alone_draws_the_same_numbers() -> None:
+    data = made_table(clients=3)
+    tasks = [Task(f"draw:{name}", name, "atoll.testing.jobs:draw", {}) for name in data.names]
+    drawn = []
+    for federation in (LocalFederation(data, 5, 0), RayFederation(data, 5, 1)):
+        with federation:
+            federation.begin(1)
+            drawn.append([reply.payload["numbers"].tolist() for reply in federation.map(tasks)])
+            drawn.append([federation.ledger.total().bytes_down, federation.ledger.total().bytes_up])
+    assert drawn[:2] == drawn[2:]
+
+
+def test_no_cluster_at_the_address_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"ray_address = '127.0.0.1:1': no cluster answers .*`ray start --head`"):
+        RayFederation(made_table(clients=2), 1, 1, address="127.0.0.1:1")
+
+
+def test_no_actors_is_refused() -> None:
+    with pytest.raises(ConfigError, match="workers = 0"):
+        RayFederation(made_table(clients=2), 1, 0)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "realtime", "nevofed"])
+def test_the_same_result_as_local(method: str, cluster: str, tmp_path: Path) -> None:
+    """Candidates, weights, bytes: all but the clock."""
+    data = made_table(clients=4) if method == "nevofed" else made_images(clients=4, side=6)
+    results = {}
+    for engine in ({"name": "local", "workers": 0}, {"name": "ray", "workers": 2, "ray_address": cluster}):
+        out = tmp_path / str(engine["name"])
+        run = search(method, data, out=out, rounds=2, settings={"engine": engine, method: SMALL[method]})
+        results[out.name] = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+    assert results["ray"] == results["local"]

@@ -1,0 +1,88 @@
+"""Three sites with a CSV file each, and the same files in one folder."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+
+from atoll.config import Experiment, resolve
+from atoll.data.settings import SITES
+from atoll.federation.flower_node import app
+from atoll.reading import Run
+from atoll.rng import stream
+from atoll.sites.site_file import text_of
+from federation.thread_grid import Handler, ThreadGrid
+
+ONE_AT_A_TIME = threading.Lock()
+NAMES = ("north", "south", "west")
+
+
+def write_rows(path: Path, seed: int, rows: int = 40, shift: float = 0.0) -> None:
+    """A table that can be learnt; every site has its own columns' order, scale and mixture of classes."""
+    rng = stream(seed, "rows")
+    lines = ["age,weight,dose,outcome" if seed % 2 else "dose,outcome,weight,age"]
+    for number in range(rows):
+        kind = number % 3
+        values = {
+            "age": f"{50 + 10 * kind + rng.normal() * 4 + shift:.3f}",
+            "weight": f"{70 - 8 * kind + rng.normal() * 5:.3f}",
+            "dose": f"{kind * 0.1 + rng.normal() * 0.02:.5f}",
+            "outcome": ("well", "ill", "unclear")[kind],
+        }
+        lines.append(",".join(values[name] for name in lines[0].split(",")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@dataclass
+class ThreeSites:
+    """`together`: a folder with all files, for the local engine. `apart`: a folder for each site."""
+
+    root: Path
+    names: tuple[str, ...] = NAMES
+
+    def __post_init__(self) -> None:
+        for number, name in enumerate(self.names):
+            write_rows(self.root / "together" / f"{name}.csv", number, 40 + 7 * number, shift=3.0 * number)
+            own = self.root / "apart" / name
+            (own / "data").mkdir(parents=True)
+            (own / "data" / "anything.csv").write_bytes((self.root / "together" / f"{name}.csv").read_bytes())
+            (own / "site.toml").write_text(text_of(name, "localhost:8443"))
+
+    def config(self, name: str) -> dict[str, Any]:
+        own = self.root / "apart" / name
+        return {"name": name, "data": str(own / "data"), "folder": str(own / "work"), "site": str(own / "site.toml")}
+
+    def handler(self, name: str) -> Handler:
+        """The real program of a node, in a thread. A node's process is its own; threads take turns, for they share the
+        networks that a process keeps built."""
+
+        def handle(message: Message) -> Message:
+            with ONE_AT_A_TIME:
+                return app(message, Context(7, 0, self.config(name), RecordDict(), {}))
+
+        return handle
+
+    def grid(self) -> ThreadGrid:
+        grid = ThreadGrid()
+        for name in self.names:
+            grid.connect(self.handler(name))
+        return grid
+
+    def experiment(self, method: str, engine: str, **options: Any) -> Experiment:
+        origin = {"folder": str(self.root / "together")} if engine == "local" else {"name": SITES, "only": self.names}
+        settings = {"name": engine, **({"workers": 0} if engine == "local" else {"wait": 30.0})}
+        data = {"label": "outcome", **origin, **options.pop("data", {})}
+        return resolve({"method": method, "data": data, "engine": settings, method: options})
+
+
+def outcome(run: Run) -> dict[str, Any]:
+    """Everything in the result but the time it took, every event, and the bits of the weights."""
+    result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+    events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
+    digests = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in result["candidates"]]
+    return {"result": result, "events": events, "weights": digests}
