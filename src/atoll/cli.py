@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.commands import datasets_export, federation, site
 from atoll.errors import AtollError, ConfigError, Paused
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ app = typer.Typer(
 )
 datasets_app = typer.Typer(help="Data sets: what there is, and fetching the image sets.", invoke_without_command=True)
 app.add_typer(datasets_app, name="datasets")
+datasets_app.command()(datasets_export.export)
+app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 
 out_console = Console()
 error_console = Console(stderr=True)
@@ -56,6 +60,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits.")] = None,
     workers: Workers = None,
     engine: Annotated[str | None, typer.Option(help="How clients are reached: local.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="A federation of sites; see `atoll federation`.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, or cuda for those who have one.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
     data_dir: DataDir = None,
@@ -76,6 +81,7 @@ def run(
         "seed": seed,
         "engine.workers": workers,
         "engine.name": engine,
+        "engine.federation": None if federation is None else str(federation.resolve()),
         "engine.device": device,
     }
     experiment = resolve(assemble(target, options, settings or []))
@@ -292,10 +298,16 @@ def partition(
 
 
 @app.command()
-def doctor(data_dir: DataDir = None) -> None:
+def doctor(
+    data_dir: DataDir = None,
+    federation_dir: federation.Examined = None,
+    data: Annotated[Path | None, typer.Option(help="With a site's bundle: look at this data, too.")] = None,
+) -> None:
     """Versions, cores, and which data is found: the first thing to send with a question."""
     from atoll.report.tables import health_table
 
+    if federation_dir is not None:
+        raise typer.Exit(federation.examine(federation_dir, data))
     out_console.print(health_table(data_dir))
 
 

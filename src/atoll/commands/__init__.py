@@ -1,0 +1,1 @@
+"""Command groups of the command line, one file a group."""
