@@ -16,10 +16,10 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench soak clean
+.PHONY: help install run test deploy-test check bench soak clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv with the pinned versions and the command .venv/bin/atoll
 
@@ -48,7 +48,10 @@ run: $(STAMP)  ## the main job: a real-time search over ten clients on scikit-le
 	set -x; $(BIN)/atoll run realtime --data digits --rounds 100 --out "$$out"
 
 test: $(STAMP)  ## all tests but the long ones
-	$(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
+
+deploy-test: $(STAMP)  ## a real federation on this machine: link, proxy, three nodes, kills and refusals (needs nginx)
+	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=1000 $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, format, types, and the walls between rooms
 	$(BIN)/ruff check .

@@ -50,6 +50,7 @@ BREAKS = [
     (walls.search_and_spaces_are_pure, "atoll.spaces.fixed", "from ..methods import fedavg"),
     (walls.only_report_draws, "atoll.data.partition", "def draw():\n    import matplotlib.pyplot as plt"),
     (walls.report_reads_run_directories_only, "atoll.learning.train", "from atoll import report"),
+    (walls.flower_stays_in_its_modules, "atoll.launch", "from flwr.serverapp import Grid"),
     (walls.only_cli_prints, "atoll.run", "print('round 1')"),
     (walls.only_cli_prints, "atoll.report.html", "from rich.console import Console"),
     (walls.only_cli_prints, "atoll.config", "import typer"),
@@ -96,6 +97,7 @@ KEEPS = [
     ("atoll.report.figures", "import matplotlib.pyplot as plt"),
     ("atoll.report.terminal", "from rich.progress import Progress"),
     ("atoll.cli", "import typer\nprint('done')"),
+    ("atoll.commands.site", "import typer\nfrom rich.console import Console"),
     ("atoll.store", "import numpy as np\nnp.load('x.npy', mmap_mode='r', allow_pickle=False)"),
     ("atoll.store", "from safetensors.numpy import load\nload(b'')"),
     ("atoll.data.split", "import numpy as np\n\ndef f(rng: np.random.Generator) -> None: rng.random()"),
@@ -128,8 +130,11 @@ def loads(modules: list[str], heavy: str) -> bool:
     return done.stdout.split()[-1] == "True"
 
 
+LIGHT = {"", "cli", "commands", "config", "data", "errors", "sites"}
+
+
 def test_the_command_line_starts_without_torch() -> None:
     """Torch takes 2 s to import: `atoll --help` and a mistyped setting must not wait for it."""
     assert loads(["atoll.errors", "torch"], "torch"), "the check itself cannot see an import"
-    light = [path for path in FILES if Module.read(path, SOURCE).room in {"", "cli", "config", "data", "errors"}]
+    light = [path for path in FILES if Module.read(path, SOURCE).room in LIGHT]
     assert not loads([Module.read(path, SOURCE).name for path in light], "torch")

@@ -159,8 +159,14 @@ def only_report_draws(module: Module) -> Found:
 
 def report_reads_run_directories_only(module: Module) -> Found:
     """Rooms that do the work never look at the report."""
-    if module.room in {"methods", "federation", "search", "spaces", "learning", "data"}:
+    if module.room in {"methods", "federation", "search", "spaces", "learning", "data", "sites"}:
         yield from _imports_of(module, f"{PACKAGE}.report")
+
+
+def flower_stays_in_its_modules(module: Module) -> Found:
+    """Flower is an extra: only the modules of its engine and those of the sites may load it."""
+    if module.room != "sites" and not module.name.startswith(f"{PACKAGE}.federation.flower"):
+        yield from _imports_of(module, "flwr")
 
 
 def only_cli_prints(module: Module) -> Found:
@@ -235,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     search_and_spaces_are_pure,
     only_report_draws,
     report_reads_run_directories_only,
+    flower_stays_in_its_modules,
     only_cli_prints,
     nothing_is_pickled,
     randomness_comes_from_rng,

@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atoll.commands import datasets_export, federation, site
 from atoll.commands.cost import cost
 from atoll.commands.devices import devices_app
 from atoll.errors import AtollError, ConfigError, Paused
@@ -39,6 +40,9 @@ datasets_app = typer.Typer(help="Data sets: what there is, and fetching the imag
 app.add_typer(datasets_app, name="datasets")
 app.add_typer(devices_app, name="devices")
 app.command()(cost)
+datasets_app.command()(datasets_export.export)
+app.add_typer(federation.app, name="federation")
+app.add_typer(site.app, name="site")
 
 out_console = Console()
 error_console = Console(stderr=True)
@@ -60,6 +64,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits.")] = None,
     workers: Workers = None,
     engine: Annotated[str | None, typer.Option(help="How clients are reached: local.")] = None,
+    federation: Annotated[Path | None, typer.Option(help="A federation of sites; see `atoll federation`.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, or cuda for those who have one.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
     data_dir: DataDir = None,
@@ -80,6 +85,7 @@ def run(
         "seed": seed,
         "engine.workers": workers,
         "engine.name": engine,
+        "engine.federation": None if federation is None else str(federation.resolve()),
         "engine.device": device,
     }
     experiment = resolve(assemble(target, options, settings or []))
@@ -299,10 +305,16 @@ def partition(
 
 
 @app.command()
-def doctor(data_dir: DataDir = None) -> None:
+def doctor(
+    data_dir: DataDir = None,
+    federation_dir: federation.Examined = None,
+    data: Annotated[Path | None, typer.Option(help="With a site's bundle: look at this data, too.")] = None,
+) -> None:
     """Versions, cores, and which data is found: the first thing to send with a question."""
     from atoll.report.tables import health_table
 
+    if federation_dir is not None:
+        raise typer.Exit(federation.examine(federation_dir, data))
     out_console.print(health_table(data_dir))
 
 

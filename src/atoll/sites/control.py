@@ -1,0 +1,108 @@
+"""Talking to the link's control interface, from the server only: who is registered, who is there, which runs.
+
+The one place that knows Flower's control messages. They travel over HTTPS on the loopback; nobody is asked who he is,
+which is why nobody else may reach that port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from atoll.errors import SiteError
+from atoll.sites.layout import Layout
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered site as the link sees it."""
+
+    id: int
+    name: str
+    status: str  # registered (never came), online, offline, unregistered
+    public_key: bytes
+    last_seen: datetime | None
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run as the link sees it."""
+
+    id: int
+    status: str
+    detail: str
+    started: str
+
+
+class Control:
+    """The link of one federation. Raises `SiteError` when it does not answer."""
+
+    def __init__(self, layout: Layout, timeout: float = 30.0) -> None:
+        import ssl
+
+        from flwr.supercore.control import ControlHttpClient
+
+        context = ssl.create_default_context(cafile=str(layout.ca))
+        self._layout = layout
+        self._client = ControlHttpClient(f"https://{layout.link_address}", verify=context, timeout=timeout)
+
+    def nodes(self) -> list[Node]:
+        """Everybody who is or was registered."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        found = self._ask("ListNodes", ListNodesRequest())
+        return [
+            Node(info.node_id, info.name, info.status, info.public_key, _last_seen(info)) for info in found.nodes_info
+        ]
+
+    def register(self, name: str, public_key: bytes) -> int:
+        """Let a site in; its number."""
+        from flwr.proto.control_pb2 import RegisterNodeRequest
+
+        return int(self._ask("RegisterNode", RegisterNodeRequest(public_key=public_key, name=name)).node_id)
+
+    def unregister(self, node: int) -> None:
+        """Shut a site out."""
+        from flwr.proto.control_pb2 import UnregisterNodeRequest
+
+        self._ask("UnregisterNode", UnregisterNodeRequest(node_id=node))
+
+    def runs(self) -> list[RunInfo]:
+        """All runs, in the order of their start."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        found = self._ask("ListRuns", ListRunsRequest()).run_dict
+        runs = [
+            RunInfo(number, run.status.sub_status or run.status.status, run.status.details, run.pending_at)
+            for number, run in found.items()
+        ]
+        return sorted(runs, key=lambda run: run.started)
+
+    def stop_run(self, number: int) -> None:
+        """End a run that is under way."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
+        self._ask("StopRun", StopRunRequest(run_id=number))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, call: str, request: Any) -> Any:
+        import httpx
+
+        try:
+            return getattr(self._client, call)(request)
+        except (httpx.HTTPError, RuntimeError, OSError) as problem:
+            raise SiteError(
+                f"the link at {self._layout.link_address} does not answer ({type(problem).__name__}: {problem}); "
+                f"start it with: atoll federation server {self._layout.folder}"
+            ) from None
+
+
+def _last_seen(info: Any) -> datetime | None:
+    """When a node last gave a sign of life: a heartbeat lets it count as online for two intervals."""
+    if info.status == "registered" or not info.online_until:
+        return None
+    patience = 2 * info.heartbeat_interval if info.status == "online" else 0.0
+    return datetime.fromtimestamp(info.online_until - patience, UTC)

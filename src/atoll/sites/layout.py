@@ -1,0 +1,170 @@
+"""Where everything of a federation lies on the server, and what may be a name or an address."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from atoll.errors import SiteError
+
+LONGEST_NAME = 40
+PORT = 8443
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
+HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The federation's directory on the server, made by `atoll federation init`."""
+
+    folder: Path
+    host: str
+    port: int
+    link_port: int
+
+    @classmethod
+    def open(cls, folder: Path) -> Layout:
+        """The federation in this directory; a `SiteError` if there is none."""
+        path = folder / "federation.toml"
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            layout = cls(folder.resolve(), table["host"], table["port"], table["link_port"])
+        except FileNotFoundError:
+            raise SiteError(
+                f"{folder}: no federation here (no federation.toml); make one with: atoll federation init {folder}"
+            ) from None
+        except (OSError, ValueError, KeyError) as problem:
+            raise SiteError(f"{path}: cannot be read ({problem}); restore the file that `init` wrote") from None
+        check_host(layout.host)
+        for port in (layout.port, layout.link_port):
+            check_port(port)
+        return layout
+
+    @property
+    def server(self) -> Path:
+        """Certificates, keys and the proxy's configuration: nobody else's business."""
+        return self.folder / "server"
+
+    @property
+    def ca(self) -> Path:
+        return self.server / "ca.crt"
+
+    @property
+    def keys(self) -> Path:
+        return self.folder / "keys"
+
+    @property
+    def bundles(self) -> Path:
+        return self.folder / "bundles"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def flower_home(self) -> Path:
+        """Flower's own folder for every process on the server."""
+        return self.state / "flower"
+
+    @property
+    def link_address(self) -> str:
+        """Where the link listens: on this machine only, for its control interface asks nobody who he is."""
+        return f"127.0.0.1:{self.link_port}"
+
+    @property
+    def public_address(self) -> str:
+        """Where sites reach the proxy."""
+        return join_address(self.host, self.port)
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites that belong to the federation: those whose public key lies here."""
+        return sorted(path.stem for path in self.keys.glob("*.pub"))
+
+    def public_key(self, site: str) -> Path:
+        return self.keys / f"{site}.pub"
+
+    def nodes(self) -> dict[str, int]:
+        """Flower's number of every registered site, as the server last wrote it down."""
+        path = self.state / "nodes.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as problem:
+            raise SiteError(
+                f"{path}: cannot be read ({problem}); restart: atoll federation server {self.folder}"
+            ) from None
+        return {str(name): int(number) for name, number in found.items()}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Sites' names become names of files and parts of commands: letters, digits, - and _, all different."""
+    if not names:
+        raise SiteError("--sites: no site is named; give them separated by commas: --sites north,south,west")
+    seen: dict[str, str] = {}
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise SiteError(
+                f"site name {name[:60]!r}: up to {LONGEST_NAME} letters, digits, - and _, starting with a letter or a "
+                "digit; choose another name"
+            )
+        if name.casefold() in seen:
+            raise SiteError(
+                f"two sites are named '{name}' (capital letters do not count); every site needs its own name"
+            )
+        seen[name.casefold()] = name
+
+
+def check_host(host: str) -> None:
+    """A host's name or address, such as can stand in a certificate."""
+    if is_address(host):
+        return
+    labels = host.removesuffix(".").split(".")
+    if not host or len(host) > 253 or not all(HOST_LABEL.fullmatch(label) for label in labels):
+        raise SiteError(
+            f"--host {host[:60]!r}: no host name or IP address; give the name by which sites reach this machine"
+        )
+
+
+def check_port(port: object) -> None:
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise SiteError(f"port {port!r}: must be a whole number from 1 to 65535")
+
+
+def is_address(host: str) -> bool:
+    """Whether this is an IP address rather than a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine knows itself by this name: a federation for trying things out."""
+    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[host]:port` taken apart."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or len(port) > 5:
+        raise SiteError(f"link = {address[:60]!r}: must have the form host:port; restore the line of the site's file")
+    check_host(host)
+    check_port(int(port))
+    return host, int(port)

@@ -1,0 +1,170 @@
+"""Who must not come in does not: strangers, impostors, and nodes that try another door."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from atoll.errors import SiteError
+from atoll.sites import authority
+from atoll.sites.bundle import Bundle, write_bundle
+from atoll.sites.control import Control
+from atoll.sites.environment import flower_environment
+from atoll.sites.node import command as node_command
+from atoll.sites.node import run_node
+from atoll.sites.processes import descendants, stop_all
+from atoll.sites.status import status
+from deployment import Deployment, run_atoll, wait_for, write_rows
+
+pytestmark = pytest.mark.deploy
+
+PROTOBUF = {"Content-Type": "application/protobuf", "Accept": "application/protobuf"}
+
+
+def ask(deployment: Deployment, port: int, path: str, method: str = "POST") -> int:
+    """The status that this path gives to somebody who has the authority's certificate and nothing else."""
+    context = ssl.create_default_context(cafile=str(deployment.layout.ca))
+    connection = http.client.HTTPSConnection("localhost", port, timeout=20, context=context)
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in (*PROTOBUF.items(), ("Content-Length", "0")):
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_all_three_sites_are_connected(joined: Deployment) -> None:
+    now = status(joined.layout)
+    assert {site.name: site.state for site in now.sites} == {"north": "online", "south": "online", "west": "online"}
+    shown = run_atoll("federation", "status", joined.layout.folder)
+    assert shown.returncode == 0 and shown.stdout.count("online") == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/control/list-nodes",
+        "/v1/control/start-run",
+        "/v1/runtime/acquire-task",
+        "/v1/fleet/../control/list-nodes",
+        "/v1/fleet/%2e%2e/control/list-nodes",
+        "/v1/fleet/..%2fcontrol/list-nodes",
+        "//v1/control/list-nodes",
+        "/v1/fleet",
+        "/",
+        "/docs",
+    ],
+)
+def test_the_proxy_opens_no_other_path(deployment: Deployment, path: str) -> None:
+    assert ask(deployment, deployment.layout.port, path) in (400, 403)
+
+
+def test_the_control_path_would_answer_anybody_who_reached_the_link(deployment: Deployment) -> None:
+    """Why the proxy is there: the same question, asked at the link itself, is answered."""
+    assert ask(deployment, deployment.layout.link_port, "/v1/control/list-nodes") == 200
+
+
+def test_the_link_listens_on_this_machine_only(deployment: Deployment) -> None:
+    wanted = f":{deployment.layout.link_port:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = {fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(wanted)}
+    assert listening == {f"0100007F{wanted}"}
+
+
+def test_an_unsigned_call_of_the_fleet_path_is_refused(deployment: Deployment) -> None:
+    assert ask(deployment, deployment.layout.port, "/v1/fleet/pull-messages") == 401
+    assert ask(deployment, deployment.layout.port, "/v1/fleet/pull-messages", "GET") == 403
+
+
+def test_a_plain_http_caller_is_refused(deployment: Deployment) -> None:
+    connection = http.client.HTTPConnection("localhost", deployment.layout.port, timeout=20)
+    connection.request("POST", "/v1/fleet/pull-messages", body=b"", headers=PROTOBUF)
+    answer = connection.getresponse()
+    assert answer.status == 400 and b"HTTPS" in answer.read()
+    connection.close()
+
+
+def stranger(deployment: Deployment, folder: Path, ca: bytes | None = None) -> Bundle:
+    """A bundle of the right form with a key that nobody registered."""
+    folder.mkdir(mode=0o700)
+    ca = ca if ca is not None else deployment.layout.ca.read_bytes()
+    write_bundle(folder, "north", f"localhost:{deployment.layout.port}", ca, authority.make_key())
+    return Bundle.open(folder)
+
+
+def test_a_key_that_is_not_registered_is_refused(deployment: Deployment, tmp_path: Path) -> None:
+    bundle = stranger(deployment, tmp_path / "bundle")
+    before = len(Control(deployment.layout).nodes())
+    said: list[str] = []
+    with pytest.raises(SiteError, match=r"refuses site 'north'.*does not know the key"):
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), said.append, lambda: False, patience=1)
+    assert not any("connected to" in line for line in said)
+    assert len(Control(deployment.layout).nodes()) == before, "nothing is half registered"
+
+
+def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_path: Path) -> None:
+    other = authority.certificate_bytes(authority.make_authority(authority.make_key(), "localhost"))
+    bundle = stranger(deployment, tmp_path / "bundle", other)
+    ended = run_atoll("site", "join", bundle.folder, "--data", write_rows(tmp_path / "rows.csv"), "--yes")
+    assert ended.returncode == 2
+    assert "not of this bundle's authority" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    # Flower's own node, started by hand, does not let itself be talked into it either.
+    command = node_command(bundle, tmp_path)
+    with open(tmp_path / "node.log", "wb") as log:
+        node = subprocess.Popen(command, env=flower_environment(tmp_path), stdout=log, stderr=log)
+    try:
+        wait_for(lambda: b"retrying" in (tmp_path / "node.log").read_bytes() or node.poll() is not None, 60)
+        assert b"SuperNode ID" not in (tmp_path / "node.log").read_bytes()
+    finally:
+        stop_all([node.pid, *descendants(node.pid)])
+        node.wait()
+
+
+def test_a_site_joins_once_on_a_machine_and_once_at_all(joined: Deployment, tmp_path: Path) -> None:
+    bundle, data = joined.layout.bundles / "north", joined.folder / "data" / "north"
+    again = run_atoll("site", "join", bundle, "--data", data, "--yes")
+    assert again.returncode == 2 and "running already" in again.stderr
+    shutil.copytree(bundle, tmp_path / "copy", ignore=shutil.ignore_patterns("work"))
+    with pytest.raises(SiteError, match="another node is connected under this name"):
+        run_node(Bundle.open(tmp_path / "copy"), data, lambda _: None, lambda: False, patience=1)
+    assert {site.name: site.state for site in status(joined.layout).sites}["north"] == "online"
+
+
+def test_a_site_can_come_later_and_leave_for_ever(deployment: Deployment) -> None:
+    folder = deployment.layout.folder
+    assert run_atoll("federation", "add", folder, "east").returncode == 0
+    wait_for(lambda: "east" in deployment.layout.nodes(), 30)
+    keep = deployment.folder / "east"
+    shutil.copytree(deployment.layout.bundles / "east", keep)
+    node = deployment.join("east", write_rows(deployment.folder / "data" / "east" / "rows.csv"), bundle=keep)
+    node.says("connected to", 60)
+    deployment.server.says("site east is connected", 30)
+    assert run_atoll("federation", "remove", folder, "east").returncode == 0
+    wait_for(lambda: "east" not in deployment.layout.nodes(), 30)
+    deployment.server.says("site east was removed", 30)
+    node.says("the server refuses this site", 90)
+    node.stop()
+    assert "east" not in {site.name for site in status(deployment.layout).sites}
+
+
+def test_a_second_server_of_the_same_federation_is_refused(deployment: Deployment) -> None:
+    ended = run_atoll("federation", "server", deployment.layout.folder)
+    assert ended.returncode == 2 and "running already" in ended.stderr
+
+
+def test_a_taken_port_is_named(tmp_path: Path, deployment: Deployment) -> None:
+    ports = deployment.layout.port, deployment.layout.link_port
+    made = run_atoll(
+        *("federation", "init", tmp_path / "other", "--sites", "a", "--host", "localhost"),
+        *("--port", ports[0], "--link-port", ports[1]),
+    )
+    assert made.returncode == 0
+    ended = run_atoll("federation", "server", tmp_path / "other")
+    assert ended.returncode == 2 and f"port {ports[1]}" in ended.stderr

@@ -1,0 +1,115 @@
+"""Runs on a real federation: what is killed, what is large, and what a site forbids."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.reading import load
+from atoll.sites.processes import descendants
+from deployment import Deployment, Program, run_atoll, wait_for, write_rows
+from federation.three_sites import outcome
+from programs import rounds_done
+
+pytestmark = pytest.mark.deploy
+
+QUICK = ("--set", "fedavg.epochs=1", "--set", "fedavg.test_every=0", "--set", "engine.wait=60")
+# Far above what an idle machine needs: each message starts a Python that imports torch.
+LONG = 900.0
+
+
+def arguments(deployment: Deployment, out: Path, rounds: int, *options: str) -> list[object]:
+    federation = deployment.layout.folder
+    return ["run", "fedavg", "--federation", federation, "--rounds", rounds, "--out", out, *QUICK, *options]
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def named(program: int, words: str) -> list[int]:
+    """Processes that this program started, with these words in their command."""
+    found = []
+    for pid in descendants(program):
+        try:
+            if words in Path(f"/proc/{pid}/cmdline").read_bytes().decode():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_killed_server_program_is_resumed_to_the_same_result(joined: Deployment, tmp_path: Path) -> None:
+    whole = run_atoll(*arguments(joined, tmp_path / "whole", 2, "--set", "fedavg.hidden=[8]"), seconds=LONG)
+    assert whole.returncode == 0, whole.stderr
+    killed = Program(arguments(joined, tmp_path / "killed", 2, "--set", "fedavg.hidden=[8]"), tmp_path / "killed.out")
+    wait_for(lambda: rounds_done(tmp_path / "killed") == 1, LONG, killed.text)
+    (server_program,) = named(joined.server.process.pid, "flwr-serverapp")
+    os.kill(server_program, signal.SIGKILL)
+    assert killed.ends(LONG) == 3 and "go on with: atoll resume" in killed.text()
+    resumed = run_atoll("resume", tmp_path / "killed", seconds=LONG)
+    assert resumed.returncode == 0, resumed.stderr
+    assert outcome(load(tmp_path / "killed")) == outcome(load(tmp_path / "whole"))
+
+
+def test_a_node_killed_in_a_round_is_done_without_and_used_again(joined: Deployment, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = Program(arguments(joined, run, 4, "--set", "fedavg.hidden=[8]"), tmp_path / "run.out")
+    south = joined.programs["south"]
+    connected = south.text().count("connected to")
+    wait_for(lambda: rounds_done(run) >= 1, LONG, program.text)
+    wait_for(lambda: bool(named(south.process.pid, "flwr-clientapp")), 120, program.text)
+    os.kill(named(south.process.pid, "flower-supernode")[0], signal.SIGKILL)
+    south.says("connected to", 200, times=connected + 1)
+    assert program.ends(LONG) == 0, program.text()
+    replies = [event["ledger"]["replies"] for event in events(run)]
+    lost = [number for number, fates in enumerate(replies) if fates.get("failed")]
+    assert lost and 1 <= lost[0] <= 2, replies
+    # Training and validation at all three sites: six replies.
+    assert any(fates.get("used") == 6 and not fates.get("failed") for fates in replies[lost[-1] + 1 :]), replies
+
+
+def test_64_megabytes_go_through(joined: Deployment, tmp_path: Path) -> None:
+    """2 x 4000 + 4000 x 4000 + 4000 x 2 weights and 8002 biases: 16,024,002 of four bytes each way."""
+    options = ("--set", "fedavg.hidden=[4000, 4000]", "--set", "fedavg.lr=0.001", "--set", 'data.only=["north"]')
+    done = run_atoll(*arguments(joined, tmp_path / "run", 1, *options), seconds=LONG)
+    assert done.returncode == 0, done.stderr
+    (event,) = events(tmp_path / "run")
+    assert event["ledger"]["bytes_up"] > 64_000_000 and event["ledger"]["bytes_down"] > 64_000_000
+    (found,) = load(tmp_path / "run").result["candidates"]
+    assert found["params"] == 16_024_002
+
+
+def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: Path) -> None:
+    file = joined.layout.bundles / "west" / "site.toml"
+    before = file.read_text()
+    file.write_text(re.sub(r"(?m)^# methods = .*$", 'methods = ["nevofed"]', before))
+    try:
+        refused = run_atoll(*arguments(joined, tmp_path / "run", 1), seconds=LONG)
+    finally:
+        file.write_text(before)
+    reason = "method 'fedavg' is not allowed here (allowed: nevofed)"
+    assert refused.returncode == 2 and reason in refused.stderr and "'west'" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
+    joined.programs["west"].says(reason, 60)
+    doctor = run_atoll("doctor", "--federation", joined.layout.folder)
+    assert doctor.returncode == 2 and reason in doctor.stdout
+
+
+def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path) -> None:
+    rows = joined.folder / "data" / "west" / "rows.csv"
+    before = rows.read_text()
+    write_rows(rows, columns=("x", "height"))
+    try:
+        refused = run_atoll(*arguments(joined, tmp_path / "run", 1), seconds=LONG)
+    finally:
+        rows.write_text(before)
+    assert refused.returncode == 2 and "'west'" in refused.stderr and "height" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
+    joined.programs["west"].says("left out of the run", 60)

@@ -1,0 +1,164 @@
+"""A real federation on this machine, for tests: link, proxy and nodes as processes of their own, with TLS and keys."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from atoll.errors import SiteError
+from atoll.sites import founding, proxy
+from atoll.sites.layout import Layout
+from atoll.sites.processes import descendants, stop_all
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+ATOLL = [sys.executable, "-c", "from atoll.cli import main; main()"]
+
+
+def need_nginx() -> None:
+    """Skip where nginx is missing; in CI a skip is a failure."""
+    try:
+        proxy.find_nginx()
+    except SiteError as problem:
+        pytest.skip(str(problem))
+
+
+def environment() -> dict[str, str]:
+    """With this source first, for programs and what they start."""
+    return os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> float:
+    """Wait until this holds; how long it took."""
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begin + seconds, f"waited {seconds:g} s in vain\n{what()}"
+        time.sleep(0.1)
+    return time.monotonic() - begin
+
+
+@dataclass
+class Program:
+    """`atoll ARGUMENTS` in the background, its output in a file."""
+
+    arguments: Sequence[object]
+    out: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        with open(self.out, "wb") as out:
+            command = [*ATOLL, *(str(argument) for argument in self.arguments)]
+            self.process = subprocess.Popen(
+                command, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def text(self) -> str:
+        return self.out.read_text(encoding="utf-8", errors="replace")
+
+    def says(self, words: str, seconds: float = 60, times: int = 1) -> float:
+        """Wait until these words have been said so often."""
+
+        def said() -> bool:
+            if self.text().count(words) >= times:
+                return True
+            assert self.process.poll() is None, (
+                f"ended with {self.process.returncode} without saying {words!r}:\n{self.text()}"
+            )
+            return False
+
+        return wait_for(
+            said, seconds, lambda: f"for {words!r} from {shlex.join(map(str, self.arguments))}:\n{self.text()}"
+        )
+
+    def ends(self, seconds: float = 60) -> int:
+        return self.process.wait(seconds)
+
+    def stop(self) -> None:
+        """As Ctrl-C does, and as hard as needed."""
+        if self.process.poll() is not None:
+            return
+        family = descendants(self.process.pid)
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        stop_all(family)
+
+
+def run_atoll(*arguments: object, seconds: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`atoll ARGUMENTS` from its start to its end."""
+    command = [*ATOLL, *(str(argument) for argument in arguments)]
+    return subprocess.run(
+        command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+    )
+
+
+@dataclass
+class Deployment:
+    """A federation in a folder, with whatever of it runs."""
+
+    folder: Path
+    layout: Layout
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, folder: Path, sites: Sequence[str]) -> Deployment:
+        port, link_port = free_ports(2)
+        return cls(folder, founding.found(folder / "federation", sites, "localhost", port, link_port))
+
+    @property
+    def server(self) -> Program:
+        return self.programs["server"]
+
+    def start_server(self) -> None:
+        out = self.folder / f"server-{len(list(self.folder.glob('server-*.out')))}.out"
+        self.programs["server"] = Program(["federation", "server", self.layout.folder], out)
+        self.server.says("ready:", 120)
+
+    def join(self, site: str, data: Path, *options: str, bundle: Path | None = None) -> Program:
+        place = bundle or self.layout.bundles / site
+        out = self.folder / f"{place.parent.name}-{site}-{len(self.programs)}.out"
+        program = Program(["site", "join", place, "--data", data, "--yes", *options], out)
+        self.programs[f"{site}-{len(self.programs)}" if site in self.programs else site] = program
+        return program
+
+    def stop(self) -> None:
+        for name, program in reversed(self.programs.items()):
+            if name != "server":
+                program.stop()
+        if "server" in self.programs:
+            self.server.stop()
+
+
+def write_rows(path: Path, rows: int = 40, columns: Sequence[str] = ("x", "z")) -> Path:
+    """A small CSV of two classes that a line can tell apart."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [",".join([*columns, "label"])]
+    for row in range(rows):
+        values = [f"{(row * (place + 3)) % 17 + (row % 2) * 4}" for place in range(len(columns))]
+        lines.append(",".join([*values, str(row % 2)]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
