@@ -13,7 +13,7 @@ FILES = sorted(FOLDER.rglob("*.toml"))
 
 
 def test_there_are_experiments_of_every_search() -> None:
-    assert {"fedavg", "moefl", "nevofed", "realtime"} <= {file.parent.name for file in FILES}
+    assert {"fedavg", "fedrl", "moefl", "nevofed", "realtime"} <= {file.parent.name for file in FILES}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")

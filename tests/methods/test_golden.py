@@ -40,13 +40,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "full": {"space": "fixed", "model": "mlp", "hidden": [8]},
         },
     },
+    "retrain_central": {"rounds": 3, "networks": {"full": {"space": "fixed", "model": "mlp", "hidden": [8]}}},
     "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
+    "fedrl": {"rounds": 5, "warmup": 2, "retrain": 1, "channels": 2, "cells": 3, "batch": 8},
+    "fednas": {"rounds": 2, "retrain": 1, "channels": 2, "cells": 1, "batch": 100},
 }
+IMAGES = {"realtime", "fedrl", "fednas"}
 
 
 def golden_run(method: str, folder: Path) -> dict[str, Any]:
     """The figures of the run, as they stand in its file."""
-    data = made_images(side=6) if method == "realtime" else made_table()
+    data = made_images(side=6) if method in IMAGES else made_table()
     run = atoll.search(method, data, out=folder, workers=0, **SETTINGS[method])
     ledger = run.result["ledger"]
     return {
