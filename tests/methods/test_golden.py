@@ -31,6 +31,8 @@ IMAGES: dict[str, dict[str, Any]] = {
     "realtime": {"side": 6},
     "decnas": {"side": 8, "share_labels": True},
     "netadapt": {"side": 8},
+    "fedrl": {"side": 6},
+    "fednas": {"side": 6},
 }
 PRUNING: dict[str, Any] = {"rounds": 5, "model": "convnet", "widths": [4] * 6, "batch": 8, "step": 0.1}
 PRUNING |= {"start_rounds": 1, "tune_rounds": [2]}
@@ -49,7 +51,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "decnas": PRUNING | {"groups": 2},
     "netadapt": PRUNING,
+    "retrain_central": {"rounds": 3, "networks": {"full": {"space": "fixed", "model": "mlp", "hidden": [8]}}},
     "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
+    "fedrl": {"rounds": 5, "warmup": 2, "retrain": 1, "channels": 2, "cells": 3, "batch": 8},
+    "fednas": {"rounds": 2, "retrain": 1, "channels": 2, "cells": 1, "batch": 100},
 }
 
 

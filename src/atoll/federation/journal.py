@@ -185,8 +185,9 @@ class JournaledFederation(Federation):
         if not self._working:
             return
         outcomes = self._transport.poll(timeout)
-        if self.journal is not None and outcomes:
-            self.journal.write(self._call, [(found, _asked(self._working[found.order])) for found in outcomes])
+        expected = [(found, _asked(self._working[found.order])) for found in outcomes if found.order in self._working]
+        if self.journal is not None and expected:
+            self.journal.write(self._call, expected)
         for outcome in outcomes:
             self._accept(outcome)
 
@@ -197,7 +198,11 @@ class JournaledFederation(Federation):
             self.journal.write(self._call, [(Outcome(order, error=self._done[order].error), _asked(envelope))])
 
     def _accept(self, outcome: Outcome) -> None:
-        self._done[outcome.order] = self._judge(self._working.pop(outcome.order), outcome)
+        envelope = self._working.pop(outcome.order, None)
+        if envelope is not None:
+            self._shelve(envelope, outcome)
+        else:
+            self._refuse(outcome)
 
 
 def _asked(envelope: Envelope) -> str:

@@ -9,11 +9,14 @@ from typing import Any
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.reading import Run, load
 from atoll.report.canvas import KINDS, short
+from atoll.report.cells import cells_of, draw_cells
 from atoll.report.front import draw_front
 from atoll.report.networks import draw_networks
+from atoll.report.policy import draw_policy, policy_rounds
 from atoll.report.pruning import draw_pruning
 from atoll.report.retraining import draw_retraining, networks_of, write_validation
 from atoll.report.rounds import draw_hypervolume, draw_rounds, draw_training
+from atoll.report.timeline import draw_latency, draw_timeline, spans
 from atoll.report.tracks import PICKS, front, hypervolume, rounds_of, settings, tracks
 
 FOLDER = "figures"  # within a run directory, of which it is no part: it can be deleted and drawn again
@@ -30,8 +33,12 @@ def draw_figures(
     front         error against cost of the networks of each front
     rounds        accuracy and MACs after every round
     hypervolume   of each front, after every round
-    training      from scratch, after an offline search
+    training      from scratch, of what a search found
+    policy        training accuracy, entropy and skip connections of searches by a policy
     networks      High and Knee of searches over choice blocks, as rows of blocks
+    timeline      on a virtual network: what each client did when (of each run: timeline-2, ...)
+    latency       on a virtual network: how long answers were under way, round by round
+    cells         normal and reduction cell of networks that are built of found cells
     retraining    networks trained side by side, and validation.md, a table of them
     sequence      accuracy against MACs of networks that pruning left behind, tuned further or not
     widths        the same networks layer by layer
@@ -55,6 +62,9 @@ def draw_figures(
     trained = {name: run for name, run in runs.items() if rounds_of(run, "final")}
     if trained:
         written.append(draw_training(trained, pictures["training"], compared))
+    decided = {name: run for name, run in runs.items() if policy_rounds(run)}
+    if decided:
+        written.append(draw_policy(decided, folder / f"policy.{kind}"))
     retrained = {name: run for name, run in runs.items() if networks_of(run)}
     if retrained:
         written.append(draw_retraining(retrained, folder / f"retraining.{kind}"))
@@ -63,9 +73,22 @@ def draw_figures(
     if networks:
         written.append(draw_networks(networks, pictures["networks"]))
     written += draw_pruning(runs, folder, kind)
+    cells = {_joined(name, own, len(runs)): arch for name, run in runs.items() for own, arch in cells_of(run).items()}
+    if cells:
+        written.append(draw_cells(cells, folder / f"cells.{kind}"))
+    written += _times({name: run for name, run in runs.items() if spans(run)}, folder, kind)
     if not written:
         raise RunDirectoryError(f"{directories[0]}: its rounds hold no figures that can be drawn")
     return written
+
+
+def _times(runs: Mapping[str, Run], folder: Path, kind: str) -> list[Path]:
+    """Of runs on a virtual network: a timeline each, and the latencies together."""
+    written = [
+        draw_timeline(run, folder / f"timeline{f'-{number}' if number > 1 else ''}.{kind}")
+        for number, run in enumerate(runs.values(), 1)
+    ]
+    return [*written, draw_latency(runs, folder / f"latency.{kind}")] if runs else []
 
 
 def named_runs(directories: Sequence[Path]) -> dict[str, Run]:
@@ -116,6 +139,11 @@ def _heading(name: str, picks: Sequence[str], key: str, run: Run) -> str:
     if "test_error" in figures:
         text += f", test error {100 * figures['test_error']:.1f} %"
     return f"{name}, {text}" if name else text
+
+
+def _joined(name: str, own: str, runs: int) -> str:
+    """A network's name, with its run's where there are several."""
+    return f"{name}, {own}" if runs > 1 else own
 
 
 def _figures_of(run: Run, pick: str) -> Mapping[str, float]:

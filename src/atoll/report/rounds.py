@@ -50,17 +50,17 @@ def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] |
     figure = _panels(lines, "round")
     for name, run in runs.items():
         words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
-        if rounds_of(run, "final"):
+        if rounds_of(run, "final") and tracks(run):
             _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
     figure.suptitle("After every round", fontsize=12, color=INK)
     return save(figure, path)
 
 
 def draw_training(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
-    """The training from scratch that follows an offline search, its rounds counted from 1."""
+    """The training from scratch that follows a search, its rounds counted from 1."""
     lines = [_priced(line) for line in (*_searched(runs, "final"), *_compared(beside or {}))]
     figure = _panels(lines, "round of training from scratch")
-    figure.suptitle("Training of the networks that the offline search picked", fontsize=12, color=INK)
+    figure.suptitle("Training of what the search found, from scratch", fontsize=12, color=INK)
     return save(figure, path)
 
 

@@ -104,9 +104,11 @@ def show_run(console: Console, run: Run) -> None:
         table.add_row(cell(candidate["id"]), cell(", ".join(candidate["picks"])), *values)
     console.print(table)
     ledger = result["ledger"]
+    simulated = ledger["simulated_seconds"]
     console.print(
         f"clients sent {amount(ledger['bytes_up'])}, received {amount(ledger['bytes_down'])}, "
-        f"computed {ledger['client_macs'] / 1e9:,.1f} GMAC; {result['wall_seconds']:.0f} s",
+        f"computed {ledger['client_macs'] / 1e9:,.1f} GMAC; {result['wall_seconds']:.0f} s"
+        + (f", {simulated:,.1f} s on the virtual network" if simulated else ""),
         markup=False,
     )
     console.print(printable(f"run directory: {run.path}"), markup=False, highlight=False, soft_wrap=True)

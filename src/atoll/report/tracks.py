@@ -58,6 +58,8 @@ def tracks(run: Run, phase: str | None = None) -> list[Track]:
     events = rounds_of(run, phase)
     if any("networks" in event for event in events):
         return []  # several networks side by side: `report/retraining.py` draws them
+    if any("entropy" in event for event in events):
+        return []  # errors of training batches under a policy: `report/policy.py` draws them
     if any(isinstance(event.get(pick), Mapping) for event in events for pick in PICKS):
         found = [
             _track(pick, [(e["round"], e[pick]) for e in events if isinstance(e.get(pick), Mapping)]) for pick in PICKS

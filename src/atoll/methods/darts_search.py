@@ -1,0 +1,179 @@
+"""What the searches for DARTS cells have in common: the network that was found, trained from scratch and measured.
+
+`fedrl` and `fednas` derive from `DartsSearch` and keep for themselves how they get from data to alphas.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from pydantic import Field
+
+from atoll.errors import ConfigError
+from atoll.federation.base import Federation
+from atoll.learning.augmentation import Augmentation
+from atoll.learning.metrics import Counts
+from atoll.messages import Array, Schema, Tensors
+from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.measure import audit, audit_each, calibrated, client_figures, figures, final_objectives, validate
+from atoll.methods.set_fedavg import Settings, Trainee, beginner, train_round
+from atoll.rng import Generator
+from atoll.search import policy
+from atoll.spaces import darts
+
+BEST = "best"  # the found network's name
+
+_ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in darts.KINDS}  # a genotype, for its sizes
+
+
+class DartsConfig(MethodConfig):
+    """`rounds` counts all communication rounds; the last ones train what was found."""
+
+    retrain: int | None = Field(default=None, ge=0)  # rounds; None: a tenth; 0: leave it to `atoll retrain`
+    channels: int = Field(default=16, ge=1)  # of the supernet's first cells
+    cells: int = Field(default=8, ge=1)
+
+    # The found network, trained from scratch by federated averaging
+    retrain_channels: int | None = Field(default=None, ge=1)  # None: as many as the supernet
+    retrain_cells: int | None = Field(default=None, ge=1)
+    retrain_epochs: int = Field(default=1, ge=1)
+    retrain_batch: int | None = Field(default=None, ge=2)  # None: as in the search
+    retrain_lr: float = Field(default=0.1, gt=0)
+    retrain_momentum: float = Field(default=0.5, ge=0, lt=1)
+    retrain_weight_decay: float = Field(default=0.005, ge=0)
+    retrain_crop: int = Field(default=0, ge=0)  # augmentation of its training rows, see `retrain`; 0: none
+    retrain_flip: float = Field(default=0.0, ge=0, le=1)
+    retrain_cutout: int = Field(default=0, ge=0)
+
+    window: int = Field(default=50, ge=1)  # rounds of the moving average
+    test_every: int = Field(default=0, ge=0)  # rounds between looks at test data, for the report; 0: only at the end
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        supernet = darts.architecture_for(schema, self.channels, self.cells)
+        darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
+        self.augmentation.check(schema)
+        retrain = self.retrain if self.retrain is not None else math.ceil(self.rounds / 10)
+        if retrain > self.rounds:
+            raise ConfigError(f"retrain = {retrain}: the last of {self.rounds} rounds; give at most {self.rounds}")
+        return self.model_copy(update={"retrain": retrain})
+
+    @property
+    def search_rounds(self) -> int:
+        """Rounds before the found network is trained."""
+        return self.rounds - (self.retrain or 0)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        return Augmentation(self.retrain_crop, self.retrain_flip, self.retrain_cutout)
+
+    def retraining(self, batch: int) -> Settings:
+        """How the found network is trained; `batch` is the search's."""
+        return Settings(
+            epochs=self.retrain_epochs,
+            batch=self.retrain_batch or batch,
+            lr=self.retrain_lr,
+            momentum=self.retrain_momentum,
+            weight_decay=self.retrain_weight_decay,
+            extras=self.augmentation.payload(),
+        )
+
+
+class DartsSearch:
+    """The server's side of what is shared. Alphas are (2, 14, 8): normal and reduction cells, edges, operations."""
+
+    def __init__(self, config: DartsConfig, schema: Schema) -> None:
+        self.settings = config
+        self.supernet = darts.architecture_for(schema, config.channels, config.cells)
+        self.size = darts.weight_count(self.supernet)
+
+    def derived(self, alpha: Array) -> dict[str, Any]:
+        """The found network: the two likeliest edges of every node, never `none`."""
+        edges = darts.genotype(*alpha)
+        return darts.found(self.supernet, edges, self.settings.retrain_channels, self.settings.retrain_cells)
+
+    def retrain_round(
+        self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator
+    ) -> tuple[dict[str, Any], Metrics]:
+        """One round of federated averaging for the found network; the first one draws its weights anew."""
+        begins = rounds_done == self.settings.search_rounds
+        trainee = beginner(BEST, self.derived(alpha), rng) if begins else Trainee(BEST, **found)
+        clients = federation.clients()
+        (trained,) = train_round(federation, [trainee], clients, self.settings.retraining(batch), 0)
+        new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}
+        metrics: Metrics = {"phase": "final"}
+        validation = validate(federation, clients, trained.architecture, trained.weights)
+        if validation is not None:
+            metrics |= figures(validation)
+        return new, metrics | self.tested(rounds_done + 1, federation, trained.architecture, trained.weights)
+
+    def tested(self, rounds: int, federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Metrics:
+        """Figures on test data, in the rounds that look at it."""
+        if not self.settings.test_every or rounds % self.settings.test_every:
+            return {}
+        test = audit(federation, architecture, weights)
+        return figures(test, "test_") if test is not None else {}
+
+    def candidates(
+        self,
+        found: dict[str, Any],
+        name: str,
+        architecture: dict[str, Any],
+        weights: Tensors,
+        alpha: Array,
+        federation: Federation,
+    ) -> list[Candidate]:
+        """The found network if it was trained, and one of this name that shares the supernet's weights.
+
+        If the latter is picked, `atoll retrain` trains what is derived from it.
+        """
+        derived = {"derived": self.derived(alpha)}
+        if not found:
+            return [self._candidate(name, ["high", BEST], architecture, weights, derived, federation)]
+        return [
+            self._candidate(BEST, ["high"], found["architecture"], found["weights"], {}, federation),
+            self._candidate(name, [], architecture, weights, derived, federation),
+        ]
+
+    def _candidate(
+        self,
+        name: str,
+        picks: list[str],
+        architecture: dict[str, Any],
+        weights: Tensors,
+        about: dict[str, Any],
+        federation: Federation,
+    ) -> Candidate:
+        """A network with its figures on validation and test data, and fixed statistics."""
+        everyone = federation.clients()
+        validation = validate(federation, everyone, architecture, weights)
+        each = audit_each(federation, architecture, weights)
+        test = sum(each.values(), Counts.zero(architecture["classes"])) if each else None
+        objectives = final_objectives(validation, test, darts.cost(architecture))
+        statistics = calibrated(federation, everyone, architecture, weights)
+        own = client_figures(federation, each)
+        return Candidate(name, architecture, objectives, picks, weights, statistics, own, about)
+
+    def policy_figures(self, alpha: Array) -> Metrics:
+        """How decided the alphas are, and whether skip connections take over, as they are known to do in DARTS."""
+        shares = policy.probabilities(alpha)
+        return {
+            "entropy": policy.entropy(alpha),
+            "skip_share": darts.skip_share(darts.genotype(*alpha)),
+            "skip_expected": darts.skip_share(by_kind(shares)),
+            "size_expected": darts.expected_weights(self.supernet, *shares) / self.size,
+        }
+
+
+def accuracy_figures(recent: list[float]) -> Metrics:
+    """The moving average of training accuracies; its error is what a progress bar shows."""
+    if not recent:
+        return {}
+    moving = float(np.mean(recent))
+    return {"moving_accuracy": moving, "error": 1.0 - moving}
+
+
+def by_kind(values: Array) -> dict[str, Array]:
+    """Values of normal and of reduction cells, by name."""
+    return dict(zip(darts.KINDS, values, strict=True))

@@ -1,0 +1,149 @@
+"""FedNAS-style search: every client trains the whole supernet and its alphas by gradient, the server averages both.
+
+He et al., "FedNAS: Federated Deep Learning via Neural Architecture Search", 2020: the gradient rival of `fedrl`, over
+the same space. What it costs is the point of the comparison: each client receives, trains and returns the whole
+supernet, where `fedrl` sends one path of it. In the order of a round:
+
+    server sends weights and alphas to all clients             FedNAS.step
+    client: alphas on validation rows, weights on training     _search_job
+    weighted mean of weights and of alphas                     FedNAS.step, Mean
+    at the end: derive the network, train it from scratch      DartsSearch.retrain_round
+
+Readings are in docs/papers.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from atoll import spaces
+from atoll.errors import ConfigError, TooFewReplies
+from atoll.federation.base import Federation
+from atoll.federation.guard import Count, TensorsLike
+from atoll.learning.alternating import Alternation, Level, search_locally
+from atoll.learning.client import Client
+from atoll.learning.networks import network
+from atoll.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
+from atoll.methods.base import Candidate, Metrics
+from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_figures
+from atoll.methods.measure import what_went_wrong
+from atoll.rng import Generator
+from atoll.search.averaging import Mean
+from atoll.search.sampling import choose
+from atoll.spaces import darts
+
+SEARCH = "atoll.methods.fednas:search"
+
+
+class FedNASConfig(DartsConfig):
+    """Settings of the search; those of the weights are `fedrl`'s, those of the alphas DARTS'."""
+
+    fraction: float = Field(default=1.0, gt=0, le=1)  # of the clients, in every round
+    epochs: int = Field(default=1, ge=1)
+    batch: int = Field(default=64, ge=2)
+    lr: float = Field(default=0.025, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=3e-4, ge=0)
+    clip: float = Field(default=5.0, gt=0)
+    alpha_lr: float = Field(default=3e-4, gt=0)
+    alpha_decay: float = Field(default=1e-3, ge=0)
+    level: Level = "validation"  # what alphas follow: the validation loss, or mixed: that and the training loss
+
+    @property
+    def alternation(self) -> Alternation:
+        names = ("epochs", "batch", "lr", "momentum", "weight_decay", "clip", "alpha_lr", "alpha_decay", "level")
+        return Alternation(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True)
+class FedNASState:
+    round: int
+    supernet: Tensors  # weights and alphas
+    recent: list[float]  # training accuracies of the last rounds, for the moving average
+    found: dict[str, Any]  # the found network while it is trained
+
+
+class FedNAS(DartsSearch):
+    """The server's side."""
+
+    name: ClassVar[str] = "fednas"
+    summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
+    Config: ClassVar[type[FedNASConfig]] = FedNASConfig
+    State: ClassVar[type[FedNASState]] = FedNASState
+    pooled: ClassVar[bool] = False
+
+    def __init__(self, config: FedNASConfig, schema: Schema) -> None:
+        super().__init__(config, schema)
+        self.config = config
+
+    def init(self, federation: Federation, rng: Generator) -> FedNASState:
+        if not all(info.sizes["validation"] for info in federation.clients()):
+            raise ConfigError(
+                "data.split: some client has no validation rows, and alphas are trained on them; add some"
+            )
+        return FedNASState(0, spaces.initial(self.supernet, rng), [], {})
+
+    def step(self, state: FedNASState, federation: Federation, rng: Generator) -> tuple[FedNASState, Metrics]:
+        if state.round >= self.config.search_rounds:
+            alpha, batch = _alpha(state.supernet), self.config.batch
+            found, figures = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
+            return FedNASState(state.round + 1, state.supernet, state.recent, found), figures
+        infos = {info.name: info for info in federation.clients()}
+        chosen = choose(list(infos), self.config.fraction, rng)
+        mean, accuracies, errors = Mean(), [], []
+        for reply in federation.map([self._task(state.supernet, infos[name]) for name in chosen]):
+            if reply.ok:
+                rows = infos[reply.task.client].sizes["train"]
+                mean.add(reply.payload["supernet"], rows)
+                accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
+            else:
+                errors.append(reply.error)
+        if not accuracies:
+            raise TooFewReplies(f"none of {len(chosen)} clients returned a supernet ({what_went_wrong(errors)})")
+        now = float(np.mean(accuracies))
+        new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
+        metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
+        metrics |= self.policy_figures(_alpha(new.supernet)) | accuracy_figures(new.recent)
+        return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
+
+    def done(self, state: FedNASState) -> bool:
+        return state.round >= self.config.rounds
+
+    def offers(self, state: FedNASState) -> list[Candidate]:
+        return []
+
+    def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """The found network if it was trained, and the supernet itself."""
+        alpha = _alpha(state.supernet)
+        return self.candidates(state.found, "supernet", self.supernet, state.supernet, alpha, federation)
+
+    def _task(self, supernet: Tensors, info: ClientInfo) -> Task:
+        settings = self.config.alternation
+        payload: Payload = {"architecture": self.supernet, "supernet": supernet, **asdict(settings)}
+        rows = info.sizes["train"] * settings.epochs
+        # For every training batch a training pass, three forward ones, on it and one on validation rows.
+        passes = 9 if settings.level == "mixed" else 6
+        macs = passes * darts.cost(self.supernet).macs * rows
+        returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
+        return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
+
+
+def _alpha(supernet: Tensors) -> Array:
+    return np.stack([supernet[name] for name in darts.ALPHAS]).astype(np.float64)
+
+
+def _search_job(payload: Payload, client: Client) -> Payload:
+    settings = Alternation(**{name: payload[name] for name in Alternation.__dataclass_fields__})
+    train, validation = client.data.part("train"), client.data.part("validation")
+    module = network(payload["architecture"], client.device)
+    found = search_locally(
+        module, payload["supernet"], darts.ALPHAS, train, validation, settings, client.rng, device=client.device
+    )
+    return {"supernet": found.tensors, "correct": found.correct}
+
+
+JOBS: dict[str, Any] = {"search": _search_job}

@@ -1,0 +1,106 @@
+"""Settings of `fedrl`: Table I of the paper, and what it leaves open."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self
+
+from pydantic import Field, field_validator
+
+from atoll.errors import ConfigError
+from atoll.messages import ClientInfo, Schema
+from atoll.methods.darts_search import DartsConfig
+from atoll.search.assignment import Rule
+from atoll.search.descent import Descent
+from atoll.search.policy import Ascent, Correction
+
+Phase = Literal["warmup", "search", "final"]
+
+
+class FedRLConfig(DartsConfig):
+    """`rounds` counts all communication rounds: warm-up, then search, then the training of what was found."""
+
+    warmup: int | None = Field(default=None, ge=0)  # P1; None: five eighths of the rounds before retraining
+
+    # Weights (theta)
+    batch: int = Field(default=256, ge=2)  # B
+    epochs: int = Field(default=0, ge=0)  # 0: one gradient of one batch; else the weights' change over local epochs
+    lr: float = Field(default=0.025, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=3e-4, ge=0)
+    clip: float = Field(default=5.0, gt=0)  # of the averaged gradient
+    bound: float | None = Field(default=None, gt=0)  # of each reply's gradient, before anything is done with it
+
+    # Policy (alpha)
+    policy_lr: float = Field(default=0.003, gt=0)
+    policy_decay: float = Field(default=1e-4, ge=0)
+    policy_clip: float = Field(default=5.0, gt=0)
+    policy_betas: list[float] = Field(default=[0.5, 0.999], min_length=2, max_length=2)  # of Adam
+    baseline: float = Field(default=0.99, ge=0, le=1)  # share of the new mean in Eq. 9
+    policy_only: bool = False  # after the warm-up the weights stay as they are (Fig. 5)
+
+    # Late replies
+    quorum: float = Field(
+        default=1.0, gt=0
+    )  # replies a round waits for: up to 1 a share of those asked, above a number
+    deadline: float | None = Field(default=None, gt=0)  # seconds a round waits for them; None: the engine's
+    threshold: int = Field(default=2, ge=0)  # Delta: older replies are thrown away
+    stale: Literal["compensate", "use", "throw"] = "compensate"
+    correction: Correction = "exact"  # of the policy's gradient, when compensating
+    compensation: float = Field(default=0.1, ge=0)  # lambda
+    transmission: Rule = "adaptive"  # who gets which sub-model: larger ones over faster links, at random, as drawn
+
+    @field_validator("quorum")
+    @classmethod
+    def _share_or_number(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise ConfigError(f"quorum = {value}: give a share of the clients up to 1, or a whole number of them")
+        return value
+
+    @field_validator("policy_betas")
+    @classmethod
+    def _below_one(cls, value: list[float]) -> list[float]:
+        if not all(0 <= beta < 1 for beta in value):
+            raise ConfigError(f"policy_betas = {value}: give two numbers from 0 to below 1")
+        return value
+
+    def fitted(self, schema: Schema, clients: int) -> Self:
+        if clients < 2:
+            raise ConfigError("clients = 1: sub-models are compared with each other; give two clients or more")
+        if self.quorum > clients:
+            raise ConfigError(
+                f"quorum = {self.quorum:g}: there are {clients} clients; give at most {clients}, or a share up to 1"
+            )
+        whole = super().fitted(schema, clients)
+        warmup = self.warmup if self.warmup is not None else whole.search_rounds * 5 // 8
+        if warmup > whole.search_rounds:
+            raise ConfigError(
+                f"warmup = {warmup}: {whole.search_rounds} of {self.rounds} rounds come before the found network's "
+                "training; give at most so many, or more rounds"
+            )
+        return whole.model_copy(update={"warmup": warmup})
+
+    def phase(self, rounds_done: int) -> Phase:
+        """Of the round that comes after so many."""
+        if rounds_done >= self.search_rounds:
+            return "final"
+        return "warmup" if rounds_done < (self.warmup or 0) else "search"
+
+    def replies_needed(self, asked: int, clients: int) -> int:
+        """How many of those asked a round waits for: of fewer than all, the same share."""
+        share = self.quorum if self.quorum <= 1 else self.quorum / clients
+        return math.ceil(share * asked - 1e-9)
+
+    def rows(self, info: ClientInfo) -> int:
+        """Rows that a client's accuracy is counted over."""
+        size = info.sizes["train"]
+        return self.epochs * size if self.epochs else min(self.batch, size)
+
+    @property
+    def descent(self) -> Descent:
+        return Descent(self.lr, self.momentum, self.weight_decay, self.clip)
+
+    @property
+    def ascent(self) -> Ascent:
+        first, second = self.policy_betas
+        return Ascent(self.policy_lr, self.policy_decay, self.policy_clip, (first, second))

@@ -1,0 +1,206 @@
+"""Late replies of `fedrl` by hand: compensated, used, thrown away; and replies that nobody asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll.federation.base import Outcome
+from atoll.messages import Payload, Task, Tensors
+from atoll.methods.fedrl import FedRL, FedRLState
+from atoll.rng import stream
+from atoll.search import policy
+from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
+
+BIAS = "head.0.bias"  # every sub-model has it
+
+
+def two_rounds(stale: str, **settings: Any) -> tuple[FedRL, list[FedRLState], LateFederation, dict[str, Any]]:
+    """Round 1: `late` stays under way, `one` and `two` answer. Round 2: all three answer, `late` to round 1's task."""
+    method = make(stale=stale, quorum=0.6, compensation=0.5, **settings)
+    values = {"one": 1.0, "two": 1.0, "late": 2.0}
+    federation = federation_of(values, {"one": 2, "two": 6, "late": 9})
+    states = [method.init(federation, stream(1, "init"))]
+    federation.held = {"late"}
+    states.append(play(method, federation, states[0])[0])
+    federation.held = set()
+    state, metrics = play(method, federation, states[1])
+    return method, [*states, state], federation, metrics
+
+
+def test_a_busy_client_is_not_asked_again() -> None:
+    _, states, federation, metrics = two_rounds("use")
+    assert [task.client for task in federation.tasks] == ["one", "two", "late", "one", "two"]
+    assert set(states[1].past_keys) == set(states[1].past_weights) == set(states[1].past_alphas) == {"1"}
+    assert metrics["asked"] == 2 and metrics["ages"] == [2, 1, 0]
+    assert federation.ledger.current.replies == {"used": 2, "late": 1, "stale": 0, "rejected": 0, "failed": 0}
+    assert states[2].past_weights == states[2].past_keys == {}  # nobody is under way: nothing is kept
+
+
+def test_compensation_by_hand() -> None:
+    """Round 1 moved every weight of the head by -1. g + 0.5 g g (now - then) = 2 + 0.5 * 4 * (-1) = 0 for `late`.
+
+    The mean over three replies is (1 + 1 + 0) / 3; used as it is, (1 + 1 + 2) / 3.
+    """
+    for stale, mean in (("compensate", 2 / 3), ("use", 4 / 3), ("throw", 1.0)):
+        _, states, _, _ = two_rounds(stale)
+        assert np.allclose(states[0].weights[BIAS] - states[1].weights[BIAS], 1.0)
+        assert np.allclose(states[1].weights[BIAS] - states[2].weights[BIAS], mean, atol=1e-6), stale
+
+
+@pytest.mark.parametrize("correction", ["exact", "weighted", "taylor", "paper", None])
+def test_the_policy_of_a_late_key(correction: Any) -> None:
+    """Three advantages over one baseline; the late one's gradient of log p is corrected, or taken as it was."""
+    settings = {} if correction is None else {"correction": correction}
+    _, states, federation, _ = two_rounds("use" if correction is None else "compensate", **settings)
+    start, then, now = states
+    keys = [
+        np.array([task.payload["architecture"]["key"][kind] for kind in ("normal", "reduce")])
+        for task in federation.tasks
+    ]
+    late = (
+        policy.log_gradient(start.alpha, keys[2])
+        if correction is None
+        else policy.corrected(keys[2], start.alpha, then.alpha, correction, 0.5)
+    )
+    baseline = 0.99 * (0.2 + 0.6 + 0.9) / 3 + 0.01 * then.baseline
+    fresh = [policy.log_gradient(then.alpha, key) for key in keys[3:]]
+    slope = ((0.9 - baseline) * late + (0.2 - baseline) * fresh[0] + (0.6 - baseline) * fresh[1]) / 3
+    expected, _ = policy.Ascent().step(then.alpha, slope, then.climb)
+    assert np.allclose(now.alpha, expected, rtol=0, atol=1e-12)
+
+
+def test_thrown_replies_are_stale_in_the_ledger() -> None:
+    _, states, federation, metrics = two_rounds("throw")
+    assert metrics["ages"] == [2, 0, 0] and metrics["thrown"] == 1 and states[2].past_keys == {}
+    assert federation.ledger.current.replies == {"used": 2, "late": 0, "stale": 1, "rejected": 0, "failed": 0}
+
+
+@pytest.mark.parametrize(("threshold", "used"), [(2, True), (1, False)])
+def test_a_reply_to_a_forgotten_round_is_thrown_away(threshold: int, used: bool) -> None:
+    """It comes two rounds late: with a threshold of 1 its round is forgotten, and nothing of it counts."""
+    method = make(threshold=threshold, quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 2.0}, {"one": 2, "two": 6, "late": 9})
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    state, _ = play(method, federation, state)
+    assert ("1" in state.past_keys) == used
+    federation.held = set()
+    after, metrics = play(method, federation, state)
+    assert metrics["thrown"] == int(not used) and metrics["ages"] == ([2, 0, 1] if used else [2, 0])
+    assert federation.ledger.current.replies["stale"] == int(not used)
+    if not used:
+        silent = federation_of({"one": 1.0, "two": 1.0, "late": 2.0}, {"one": 2, "two": 6, "late": 9})
+        silent.held = {"late"}
+        other = None
+        for _ in range(3):
+            other, _ = play(method, silent, other)
+        assert other is not None and other.weights.whole_digest() == after.weights.whole_digest()
+        assert np.array_equal(other.alpha, after.alpha)
+
+
+def test_a_client_that_is_silent_for_ever_blocks_nothing() -> None:
+    method = make(quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "silent": 2.0})
+    federation.held = {"silent"}
+    state = None
+    for _ in range(6):
+        state, metrics = play(method, federation, state)
+        assert metrics["ages"][0] == 2
+    assert state is not None and state.past_keys == {}  # beyond the threshold nothing is kept for it
+    assert len(federation.snapshot()["in_flight"]) == 1
+
+
+def test_a_compensated_gradient_that_overflows_is_thrown_away() -> None:
+    """1e30 is finite and passes the guard; its square is not."""
+    method = make(quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 1e30})
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    federation.held = set()
+    after, metrics = play(method, federation, state)
+    assert metrics["thrown"] == 1
+    assert all(np.isfinite(array).all() for array in after.weights.values())
+
+
+def test_a_bound_holds_each_reply_before_it_is_compensated() -> None:
+    """A hundred times the gradient is shortened to the bound, and so is its quadratic term."""
+    method = make(quorum=0.6, bound=1.0)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 100.0})
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    federation.held = set()
+    after, metrics = play(method, federation, state)
+    change = {name: array - after.weights[name] for name, array in state.weights.items()}
+    length = np.sqrt(sum(np.sum(array**2) for array in change.values()))
+    assert metrics["thrown"] == 0 and length < 1.01
+
+
+# -- replies that nobody asked for -------------------------------------------------------------------------------------
+
+
+def undisturbed() -> FedRLState:
+    return play(make(), federation_of({"one": 2.0, "two": 4.0}))[0]
+
+
+def same(one: FedRLState, other: FedRLState) -> bool:
+    return one.weights.whole_digest() == other.weights.whole_digest() and np.array_equal(one.alpha, other.alpha)
+
+
+def test_a_second_reply_to_a_task_is_rejected() -> None:
+    federation = federation_of({"one": 2.0, "two": 4.0})
+    federation.odd = lambda outcome: [outcome, outcome]
+    state, metrics = play(make(), federation)
+    assert same(state, undisturbed()) and metrics["ages"] == [2, 0, 0]
+    assert federation.ledger.current.replies["rejected"] == 2
+    assert federation.story()["strays"] == [
+        f"a reply to task {n}, which was answered or given up already" for n in (0, 1)
+    ]
+
+
+def test_a_reply_from_a_client_never_asked_is_rejected() -> None:
+    federation = federation_of({"one": 2.0, "two": 4.0})
+    federation.odd = lambda outcome: [Outcome(1000 + outcome.order, outcome.payload, {}, 7), outcome]
+    state, metrics = play(make(), federation)
+    assert same(state, undisturbed()) and metrics["ages"] == [2, 0, 0]
+    assert federation.ledger.current.replies["rejected"] == 2
+    assert federation.story()["strays"][0] == "a reply to task 1000, which was never sent"
+
+
+def test_endless_strays_do_not_fill_the_log() -> None:
+    federation = federation_of({"one": 2.0, "two": 4.0})
+    federation.odd = lambda outcome: [*(Outcome(9000 + n, {}, {}, 1) for n in range(100)), outcome]
+    play(make(), federation)
+    assert len(federation.story()["strays"]) == 10 and federation.ledger.current.replies["rejected"] == 200
+
+
+def other_sub_model(task: Task) -> Payload:
+    """The gradient of a tensor is missing, that of another was put in its place."""
+    payload = answering({"one": 2.0, "two": 4.0}, {"one": 5, "two": 5})(task)
+    if task.client == "one":
+        return payload
+    arrays = dict(payload["gradient"])
+    arrays.pop(BIAS)
+    return {**payload, "gradient": Tensors({**arrays, "cells.0.edges.0.other.weight": np.zeros(3, np.float32)})}
+
+
+def more_correct_than_rows(task: Task) -> Payload:
+    payload = answering({"one": 2.0, "two": 4.0}, {"one": 5, "two": 5})(task)
+    return payload if task.client == "one" else {**payload, "correct": 11}
+
+
+def not_a_number(task: Task) -> Payload:
+    return answering({"one": 2.0, "two": float("nan")}, {"one": 5, "two": 5})(task)
+
+
+@pytest.mark.parametrize("answer", [other_sub_model, more_correct_than_rows, not_a_number])
+def test_what_the_task_did_not_ask_for_is_rejected(answer: Any) -> None:
+    """Only `one` counts, as if `two` had said nothing."""
+    method, federation = make(), LateFederation(["one", "two"], answer, SCHEMA)
+    before = method.init(federation, stream(1, "init"))
+    after, metrics = play(method, federation, before)
+    assert metrics["ages"] == [1, 0, 0] and federation.ledger.current.replies["rejected"] == 1
+    assert np.allclose(before.weights[BIAS] - after.weights[BIAS], 2.0)
+    assert after.past_keys == {}

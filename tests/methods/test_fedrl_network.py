@@ -1,0 +1,119 @@
+"""`fedrl` on the virtual network: replies in flight survive a stop, the mixes arrive, busy clients are left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atoll
+from atoll import launch
+from atoll.config import resolve
+from atoll.errors import Paused
+from atoll.reading import Run, load
+from atoll.testing import made_images
+
+SMALL = {"channels": 2, "cells": 1, "batch": 8, "policy_lr": 0.1, "lr": 0.1, "rounds": 8, "warmup": 2, "retrain": 1}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "heavy": {"network": {"staleness": "heavy"}},
+    # A quorum of half of them leaves the replies of slow clients under way.
+    "slow": {"network": {"bandwidth": 20_000.0, "speed": [1e6, 1e8]}, "fedrl": {"quorum": 0.5}},
+    "later": {"network": {"staleness": "heavy", "staleness_after": 2}},
+    "drops": {"network": {"staleness": "light", "dropout": 0.3}},
+}
+
+
+def experiment(name: str, workers: int = 0, **own: Any) -> Any:
+    tables = NETWORKS[name]
+    settings = {**SMALL, **tables.get("fedrl", {}), **own}
+    raw = {"method": "fedrl", "data": {"name": "in-memory"}, "engine": {"workers": workers}, "fedrl": settings}
+    return resolve({**raw, "network": tables["network"]})
+
+
+def outcome(run: Run) -> Any:
+    result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+    events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
+    digests = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in result["candidates"]]
+    return result, events, digests
+
+
+@pytest.mark.parametrize("name", ["heavy", "slow", "drops"])
+def test_a_stopped_run_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
+    data = made_images(clients=5, side=6)
+    whole = launch.start(experiment(name), tmp_path / "whole", data=data)
+    path = tmp_path / "stopped"
+    in_flight = []
+    for stop_after in (3, 5):
+        done = lambda: len(load(path).rounds) >= stop_after  # noqa: B023, E731
+        with pytest.raises(Paused):
+            if path.exists():
+                launch.resume(path, data=data, stop=done)
+            else:
+                launch.start(experiment(name), path, data=data, stop=done)
+        in_flight.append(_under_way(path))
+    assert outcome(launch.resume(path, data=data)) == outcome(whole)
+    assert name == "drops" or any(in_flight)
+
+
+def _under_way(path: Path) -> int:
+    from atoll.store import RunDirectory
+
+    with RunDirectory.reopen(path) as directory:
+        saved = directory.last_checkpoint()
+    assert saved is not None
+    return len(saved["federation"]["network"]["travelling"])
+
+
+def test_any_number_of_workers(tmp_path: Path) -> None:
+    data = made_images(clients=5, side=6)
+    runs = [launch.start(experiment("slow", workers), tmp_path / str(workers), data=data) for workers in (0, 2)]
+    assert outcome(runs[0]) == outcome(runs[1])
+
+
+def test_the_heavy_mix_arrives(tmp_path: Path) -> None:
+    """All are asked in every round; of the ages that arrive, those up to the threshold count, the others are thrown."""
+    run = launch.start(experiment("heavy", rounds=12, retrain=0), tmp_path / "run", data=made_images(clients=8, side=6))
+    rounds = [event["metrics"] for event in run.rounds]
+    assert all(metrics["asked"] == 8 for metrics in rounds)
+    ages = [sum(metrics["ages"][age] for metrics in rounds) for age in range(3)]
+    thrown = sum(metrics["thrown"] for metrics in rounds)
+    assert min(ages) > 5 and thrown > 0 and ages[1] > ages[2]
+    total = run.result["ledger"]["replies"]
+    assert total["late"] == ages[1] + ages[2] and total["stale"] == thrown
+
+
+@pytest.mark.parametrize("stale", ["use", "throw"])
+def test_other_rules_for_late_replies(stale: str, tmp_path: Path) -> None:
+    run = launch.start(experiment("heavy", stale=stale), tmp_path / "run", data=made_images(clients=5, side=6))
+    late = sum(sum(event["metrics"].get("ages", [0])[1:]) for event in run.rounds)
+    assert (late > 0) == (stale == "use")
+
+
+def test_all_rules_can_share_a_warm_up(tmp_path: Path) -> None:
+    """Fig. 8: without staleness until the search begins, so every rule starts it from the same supernet."""
+    runs = [
+        launch.start(experiment("later", stale=stale), tmp_path / stale, data=made_images(clients=5, side=6))
+        for stale in ("compensate", "use", "throw")
+    ]
+    events = [[{**event, "wall_seconds": 0} for event in run.rounds] for run in runs]
+    assert all(event["metrics"]["ages"] == [5, 0, 0] for event in events[0][:2])
+    assert events[0][:2] == events[1][:2] == events[2][:2]
+    assert events[0][-2] != events[1][-2] != events[2][-2]
+
+
+def test_slow_clients_are_asked_when_they_are_free(tmp_path: Path) -> None:
+    run = launch.start(experiment("slow"), tmp_path / "run", data=made_images(clients=5, side=6))
+    asked = [event["metrics"]["asked"] for event in run.rounds if "asked" in event["metrics"]]
+    assert asked[0] == 5 and min(asked) < 5 and min(asked) >= 1
+
+
+def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> None:
+    """Rounds pass without an update until replies come; who is busy is not asked again."""
+    own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 16}
+    data, tables = made_images(clients=3, side=6), {"network": {"speed": 1e6}}
+    run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
+    rounds = [event["metrics"] for event in run.rounds]
+    assert rounds[0]["asked"] == 3 and "accuracy" not in rounds[0] and rounds[1]["asked"] == 0
+    heard = [sum(metrics["ages"]) + metrics["thrown"] for metrics in rounds]
+    assert max(heard) > 0 and all(("accuracy" in m) == (sum(m["ages"]) > 0) for m in rounds)

@@ -1,0 +1,144 @@
+"""A round of `fedrl` by hand: who gets which sub-model, the mean of gradients, the policy's step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atoll.errors import TooFewReplies
+from atoll.messages import Payload, Task
+from atoll.rng import stream
+from atoll.search import policy
+from atoll.spaces import darts
+from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
+
+
+def test_gradients_are_averaged_over_all_replies_and_zero_where_nothing_was_drawn() -> None:
+    """Gradients of 2s and of 4s: 3 where both have the tensor, 1 or 2 where one has, 0 where none."""
+    method, federation = make(), federation_of({"one": 2.0, "two": 4.0})
+    before = method.init(federation, stream(1, "init"))
+    after, metrics = play(method, federation, before)
+    sent = {task.client: set(task.payload["weights"]) for task in federation.tasks}
+    moved = {name: np.unique(before.weights[name] - array) for name, array in after.weights.items()}
+    seen = set()
+    for name, change in moved.items():
+        wanted = (2.0 * (name in sent["one"]) + 4.0 * (name in sent["two"])) / 2
+        assert np.allclose(change, wanted, atol=1e-6), name
+        seen.add(wanted)
+    assert seen == {0.0, 1.0, 2.0, 3.0}
+    assert metrics["ages"] == [2, 0, 0] and metrics["thrown"] == 0 and metrics["asked"] == 2
+
+
+def test_the_policy_climbs_by_equations_9_and_10() -> None:
+    """Accuracies 0.2 and 0.6, two classes: b = 0.99 * 0.4 + 0.01 * 0.5 = 0.401, advantages -0.201 and 0.199."""
+    method, federation = make(), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6})
+    before = method.init(federation, stream(1, "init"))
+    after, metrics = play(method, federation, before)
+    assert after.baseline == pytest.approx(0.401)
+    keys = {task.client: task.payload["architecture"]["key"] for task in federation.tasks}
+    drawn = {name: np.array([key["normal"], key["reduce"]]) for name, key in keys.items()}
+    slope = (
+        -0.201 * policy.log_gradient(before.alpha, drawn["one"])
+        + 0.199 * policy.log_gradient(before.alpha, drawn["two"])
+    ) / 2
+    expected, _ = policy.Ascent().step(before.alpha, slope, policy.Ascent().start(before.alpha))
+    assert np.allclose(after.alpha, expected, rtol=0, atol=1e-12)
+    differ = drawn["one"] != drawn["two"]
+    rows, columns = np.nonzero(differ)
+    better = after.alpha[rows, columns, drawn["two"][differ]] - before.alpha[rows, columns, drawn["two"][differ]]
+    assert np.all(better > 0)  # what the better client had has become likelier
+    assert metrics["accuracy"] == pytest.approx(0.4) == metrics["moving_accuracy"] and metrics["error"] == 0.6
+
+
+def test_the_warm_up_leaves_the_policy_alone() -> None:
+    method, federation = make(warmup=1), federation_of({"one": 2.0, "two": 4.0}, {"one": 2, "two": 6})
+    before = method.init(federation, stream(1, "init"))
+    first, metrics = play(method, federation, before)
+    assert metrics["phase"] == "warmup"
+    assert np.array_equal(first.alpha, before.alpha) and first.baseline == before.baseline
+    assert first.weights.whole_digest() != before.weights.whole_digest()
+    second, metrics = play(method, federation, first)
+    assert metrics["phase"] == "search" and not np.array_equal(second.alpha, before.alpha)
+    assert len(second.recent) == 1  # the search's moving average starts anew
+
+
+def test_policy_only_leaves_the_weights_alone_after_the_warm_up() -> None:
+    method = make(warmup=1, policy_only=True)
+    federation = federation_of({"one": 2.0, "two": 4.0}, {"one": 2, "two": 6})
+    start = method.init(federation, stream(1, "init"))
+    warm, _ = play(method, federation, start)
+    searched, _ = play(method, federation, warm)
+    assert warm.weights.whole_digest() != start.weights.whole_digest()
+    assert searched.weights.whole_digest() == warm.weights.whole_digest()
+    assert not np.array_equal(searched.alpha, warm.alpha)
+
+
+def test_larger_sub_models_go_over_faster_links_and_keys_are_kept_for_who_got_them() -> None:
+    method, federation = make(quorum=0.25), federation_of({"slow": 0.0, "fast": 0.0, "middle": 0.0, "quick": 0.0})
+    federation.rates(slow=1.0, fast=4.0, middle=2.0, quick=3.0)
+    federation.held = {"slow", "fast", "middle"}
+    after, metrics = play(method, federation)
+    sizes = {task.client: darts.weight_count(task.payload["architecture"]) for task in federation.tasks}
+    assert sizes["slow"] < sizes["middle"] < sizes["quick"] < sizes["fast"]
+    keys = {task.client: task.payload["architecture"]["key"] for task in federation.tasks}
+    assert set(after.past_keys["1"]) == {"slow", "fast", "middle"}
+    for name, key in after.past_keys["1"].items():
+        assert key.tolist() == [keys[name]["normal"], keys[name]["reduce"]]
+    assert metrics["size_share"] == pytest.approx(np.mean(list(sizes.values())) / darts.weight_count(method.supernet))
+
+
+def test_sub_models_are_slices_and_their_costs_follow_the_rule() -> None:
+    method, federation = make(batch=4), federation_of({"one": 0.0, "two": 0.0}, {"one": 1, "two": 1})
+    before = method.init(federation, stream(1, "init"))
+    play(method, federation, before)
+    for task in federation.tasks:
+        arch = task.payload["architecture"]
+        assert list(task.payload["weights"]) == darts.names(arch)
+        assert all(array is before.weights[name] for name, array in task.payload["weights"].items())
+        assert task.macs == 3 * darts.cost(arch).macs * 4 and task.returns["correct"].maximum == 4
+    ledger = federation.ledger.current
+    assert ledger.bytes_down < 1.2 * sum(task.payload["weights"].nbytes for task in federation.tasks) + 20_000
+
+
+def test_a_client_that_fails_is_left_out() -> None:
+    def answer(task: Task) -> Payload:
+        if task.client == "broken":
+            raise ValueError("broken")
+        return answering({"one": 2.0, "two": 4.0}, {"one": 2, "two": 6})(task)
+
+    method = make()
+    three = LateFederation(["one", "broken", "two"], answer, SCHEMA)
+    before = method.init(three, stream(1, "init"))
+    after, metrics = play(method, three, before)
+    change = before.weights["head.0.bias"] - after.weights["head.0.bias"]
+    assert np.allclose(change, 3.0) and metrics["ages"] == [2, 0, 0] and after.past_keys == {}
+
+
+def test_one_reply_moves_the_weights_and_not_the_policy() -> None:
+    def answer(task: Task) -> Payload:
+        if task.client == "broken":
+            raise ValueError("broken")
+        return answering({"one": 2.0}, {"one": 2})(task)
+
+    method, federation = make(), LateFederation(["one", "broken"], answer, SCHEMA)
+    before = method.init(federation, stream(1, "init"))
+    after, _ = play(method, federation, before)
+    assert np.array_equal(after.alpha, before.alpha) and after.baseline == before.baseline
+    assert np.allclose(before.weights["head.0.bias"] - after.weights["head.0.bias"], 2.0)
+
+
+def test_a_round_in_which_all_fail_changes_nothing() -> None:
+    def answer(task: Task) -> Payload:
+        raise ValueError("broken")
+
+    federation = LateFederation(["one", "two"], answer, SCHEMA)
+    with pytest.raises(TooFewReplies, match=r"none of 2 clients .* \(2 x ValueError: broken"):
+        play(make(), federation)
+
+
+def test_the_gradient_is_clipped_after_averaging() -> None:
+    method, federation = make(clip=5.0), federation_of({"one": 2.0, "two": 4.0})
+    before = method.init(federation, stream(1, "init"))
+    after, _ = play(method, federation, before)
+    squares = [np.sum((before.weights[name] - array) ** 2) for name, array in after.weights.items()]
+    assert np.sqrt(np.sum(squares)) == pytest.approx(5.0, rel=1e-4)

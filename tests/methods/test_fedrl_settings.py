@@ -1,0 +1,89 @@
+"""Settings of `fedrl`: phases, quorum, and what does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from atoll.config import resolve
+from atoll.errors import ArchitectureError, ConfigError
+from atoll.messages import ClientInfo, Schema
+from atoll.methods.fedrl import FedRLConfig
+
+IMAGES = Schema("image", (1, 8, 8), ("a", "b"))
+TABLE = Schema("table", (2,), ("a", "b"), ("first", "second"))
+
+
+def fitted(clients: int = 10, **settings: Any) -> FedRLConfig:
+    return FedRLConfig(**{"rounds": 16, **settings}).fitted(IMAGES, clients)
+
+
+def test_phases_follow_each_other() -> None:
+    """16 rounds: a tenth, rounded up, trains what was found; five eighths of the other fourteen warm up."""
+    config = fitted()
+    assert (config.warmup, config.retrain) == (8, 2)
+    assert [config.phase(done) for done in range(16)] == ["warmup"] * 8 + ["search"] * 6 + ["final"] * 2
+    bare = fitted(warmup=0, retrain=0)
+    assert {bare.phase(done) for done in range(16)} == {"search"}
+
+
+def test_what_was_set_is_not_altered() -> None:
+    config = fitted(warmup=3, retrain=5)
+    assert (config.warmup, config.retrain) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("quorum", "asked", "needed"),
+    [(1.0, 10, 10), (0.8, 10, 8), (0.8, 4, 4), (0.75, 4, 3), (8, 10, 8), (8, 5, 4), (0.01, 10, 1), (1.0, 0, 0)],
+)
+def test_a_quorum_is_a_share_or_a_number(quorum: float, asked: int, needed: int) -> None:
+    """A number of all 10 clients is a share of those that are asked."""
+    assert fitted(quorum=quorum).replies_needed(asked, 10) == needed
+
+
+def test_rows_that_an_accuracy_is_counted_over() -> None:
+    info = ClientInfo("one", {"train": 30, "validation": 0, "test": 0}, IMAGES)
+    assert fitted(batch=20).rows(info) == 20 and fitted(batch=64).rows(info) == 30
+    assert fitted(batch=20, epochs=2).rows(info) == 60
+
+
+@pytest.mark.parametrize(
+    ("settings", "clients", "words"),
+    [
+        ({"quorum": 11}, 10, "quorum = 11: there are 10 clients; give at most 10, or a share up to 1"),
+        ({"quorum": 2.5}, 10, "quorum = 2.5: give a share of the clients up to 1, or a whole number of them"),
+        ({}, 1, "clients = 1: sub-models are compared with each other; give two clients or more"),
+        ({"retrain": 17}, 10, "retrain = 17: the last of 16 rounds; give at most 16"),
+        ({"warmup": 14, "retrain": 4}, 10, "warmup = 14: 12 of 16 rounds come before"),
+        ({"retrain_crop": 8}, 10, "crop = 8: images of 8x8 pixels take 7 at most"),
+        ({"policy_betas": [0.5, 1.0]}, 10, "policy_betas"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(settings: dict[str, Any], clients: int, words: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        fitted(clients, **settings)
+    assert words in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_tables_and_tiny_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match="made for images and the data is a table"):
+        FedRLConfig(rounds=4).fitted(TABLE, 4)
+    with pytest.raises(ArchitectureError, match="too small"):
+        FedRLConfig(rounds=4).fitted(Schema("image", (1, 2, 2), ("a", "b")), 4)
+
+
+def test_words_are_checked_where_they_stand() -> None:
+    for key, value in (("stale", "keep"), ("correction", "none"), ("transmission", "fast"), ("quorum", "most")):
+        with pytest.raises(ConfigError, match=rf"fedrl\.{key}"):
+            resolve({"method": "fedrl", "data": {"name": "digits"}, "fedrl": {key: value}})
+
+
+def test_the_papers_table() -> None:
+    """Table I, as the preset has it: 10,000 and 6,000 steps, then 6,000 of federated training."""
+    settings: Any = resolve({"method": "fedrl", "preset": "paper", "data": {"name": "cifar10"}}).settings
+    fit = settings.fitted(Schema("image", (3, 32, 32), tuple("0123456789")), 10)
+    assert [fit.phase(done) for done in (9_999, 10_000, 15_999, 16_000)] == ["warmup", "search", "search", "final"]
+    assert (fit.batch, fit.lr, fit.momentum, fit.weight_decay, fit.clip) == (256, 0.025, 0.9, 3e-4, 5)
+    assert (fit.policy_lr, fit.policy_decay, fit.policy_clip, fit.baseline) == (0.003, 1e-4, 5, 0.99)
+    assert (fit.retrain_crop, fit.retrain_flip, fit.retrain_cutout) == (4, 0.5, 16)
