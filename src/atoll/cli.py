@@ -63,7 +63,8 @@ def run(
     preset: Annotated[str | None, typer.Option(help="small (minutes on two cores) or paper.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits.")] = None,
     workers: Workers = None,
-    engine: Annotated[str | None, typer.Option(help="How clients are reached: local.")] = None,
+    engine: Annotated[str | None, typer.Option(help="How clients are reached: local, or ray for a cluster.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="HOST:PORT of a cluster; without it: this machine.")] = None,
     federation: Annotated[Path | None, typer.Option(help="A federation of sites; see `atoll federation`.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, or cuda for those who have one.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
@@ -85,6 +86,7 @@ def run(
         "seed": seed,
         "engine.workers": workers,
         "engine.name": engine,
+        "engine.ray_address": ray_address,
         "engine.federation": None if federation is None else str(federation.resolve()),
         "engine.device": device,
     }
