@@ -166,6 +166,19 @@ def weights_file(path: Path, config: DecnasConfig, schema: Schema, **changed: An
     return arrays
 
 
+def test_a_finished_run_stands_for_its_best_network(tmp_path: Path) -> None:
+    trained = atoll.search(
+        "central", made_images(clients=2), out=tmp_path / "start", rounds=1, workers=0, model="convnet", widths=[2] * 6
+    )
+    settings = fitted(model="convnet", widths=[2] * 6, weights=str(tmp_path / "start"))
+    weights = settings.trained(IMAGES, settings.start(IMAGES))
+    found = trained.load_model("high").weights
+    assert weights is not None and all(np.array_equal(weights[name], found[name]) for name in found)
+    (tmp_path / "start" / "result.json").unlink()
+    with pytest.raises(ConfigError, match=r"start': cannot be read \(No such file"):
+        fitted(model="convnet", widths=[2] * 6, weights=str(tmp_path / "start"))
+
+
 def test_given_weights_are_the_start(tmp_path: Path) -> None:
     path = tmp_path / "mine.safetensors"
     method = decnas(weights=str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,17 +17,18 @@ from atoll.store.models import WEIGHTS
 def given_weights(path: str | Path, shapes: Mapping[str, tuple[int, ...]], setting: str = "weights") -> Tensors:
     """The tensors of these names and shapes from a file, as float32; a file that does not fit is a `ConfigError`.
 
-    The file is a plain safetensors file of a network's parameters, or a model of a run directory. Tensors that the
-    network has no place for, such as running averages of batch norm, are left aside.
+    The file is a plain safetensors file of a network's parameters, or a model of a run directory; the directory of a
+    finished run stands for its most accurate network. Tensors that the network has no place for, such as running
+    averages of batch norm, are left aside.
     """
     place = f"{setting} = {str(path)!r}"
     try:
-        found = load_tensors(Path(path).read_bytes())
+        found = load_tensors(_file(Path(path)).read_bytes())
     except OSError as problem:
         raise ConfigError(
             f"{place}: cannot be read ({problem.strerror or problem}); name a .safetensors file"
         ) from None
-    except (SafetensorError, ValueError, TypeError, KeyError) as problem:
+    except (SafetensorError, ValueError, TypeError, KeyError, StopIteration) as problem:
         raise ConfigError(f"{place}: not a safetensors file ({' '.join(str(problem).split())})") from None
     if any(name.startswith(WEIGHTS) for name in found):
         found = {name.removeprefix(WEIGHTS): array for name, array in found.items() if name.startswith(WEIGHTS)}
@@ -39,3 +41,11 @@ def given_weights(path: str | Path, shapes: Mapping[str, tuple[int, ...]], setti
                 "give the weights of this very network, or set the model to theirs"
             )
     return Tensors({name: found[name].astype("float32") for name in shapes})
+
+
+def _file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    candidates = json.loads((path / "result.json").read_text(encoding="utf-8"))["candidates"]
+    best = next(found for found in candidates if "high" in found["picks"])
+    return path / str(best["weights"])
