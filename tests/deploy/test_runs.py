@@ -82,8 +82,8 @@ def test_64_megabytes_go_through(joined: Deployment, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (event,) = events(tmp_path / "run")
     assert event["ledger"]["bytes_up"] > 64_000_000 and event["ledger"]["bytes_down"] > 64_000_000
-    (found,) = load(tmp_path / "run").result["candidates"]
-    assert found["params"] == 16_024_002
+    model = load(tmp_path / "run").model("high")
+    assert sum(weight.numel() for weight in model.parameters()) == 16_024_002
 
 
 def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: Path) -> None:
@@ -110,6 +110,6 @@ def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path
         refused = run_atoll(*arguments(joined, tmp_path / "run", 1), seconds=LONG)
     finally:
         rows.write_text(before)
-    assert refused.returncode == 2 and "'west'" in refused.stderr and "height" in refused.stderr
+    assert refused.returncode == 2 and "'west'" in refused.stderr and "column 'z'" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
     joined.programs["west"].says("left out of the run", 60)
