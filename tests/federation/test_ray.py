@@ -16,7 +16,7 @@ from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
-from atoll.federation.ray import RayFederation
+from atoll.federation.ray import QUIET, RayFederation
 from atoll.messages import Task
 from atoll.searching import search
 from atoll.testing import EngineContract, made_images, made_table
@@ -32,7 +32,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a cluster of one machine, with a password: starting one for each test would take seconds each."""
-    os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": "token"}
+    os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": "token", **QUIET}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

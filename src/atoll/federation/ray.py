@@ -27,8 +27,14 @@ from atoll.ledger import Ledger
 if TYPE_CHECKING:
     from atoll.data import Federated
 
-# No usage statistics, and nothing bound to an external address on a single machine.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_DEDUP_LOGS": "0"}
+# No usage statistics, nothing bound to an external address on a single machine, and workers of ordinary priority: with
+# Ray's own they starve beside anything else.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",
+}
 TOKEN = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # either says where the cluster's password is
 
 
