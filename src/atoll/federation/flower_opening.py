@@ -29,6 +29,7 @@ from atoll.federation.flower_nodes import Greeting, Nodes
 from atoll.messages import PARTS, ClientInfo, Payload, Schema
 
 PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noticed long before
+NOTICE_PATIENCE = 60.0
 PAUSE = 0.1
 
 Record = Callable[[str, Payload], None]  # told of every site: its name, and what it said
@@ -84,9 +85,7 @@ class Opening:
                 if len(self.refused) == before:
                     return self._conclude(form, answers, expected)
         finally:
-            for site, reason in self.refused.items():
-                if site in present:
-                    self._notify(present[site], reason)
+            self._tell_the_refused(present)
 
     def _gather(self, expected: Sequence[str]) -> dict[str, int]:
         """The nodes of the sites, once all are there or the waiting is over."""
@@ -105,7 +104,7 @@ class Opening:
         self._refuse(twice)
         for site in twice:
             for node in there[site]:
-                self._notify(node, twice[site])
+                self.nodes.mail.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
     def _hello(self, present: Mapping[str, int]) -> dict[str, Payload]:
@@ -153,18 +152,20 @@ class Opening:
 
     # -- mail ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, kind: str, letters: Mapping[str, tuple[int, bytes]]) -> dict[str, Payload]:
+    def _ask(
+        self, kind: str, letters: Mapping[str, tuple[int, bytes]], patience: float = PATIENCE
+    ) -> dict[str, Payload]:
         """Everybody's answer; a failure is an answer with an error."""
         answers: dict[str, Payload] = {}
         for site, (node, frame) in letters.items():
-            if not self.nodes.mail.send(node, kind, frame, (kind, site), ttl=PATIENCE):
+            if not self.nodes.mail.send(node, kind, frame, (kind, site), ttl=patience):
                 answers[site] = {"error": "the link did not take the message"}
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while len(answers) < len(letters) and time.monotonic() < end:
             for site, answer in self._listen(kind).items():
                 answers[site] = answer
             time.sleep(PAUSE)
-        return {site: answers.get(site, {"error": f"no answer within {PATIENCE:g} s"}) for site in letters}
+        return {site: answers.get(site, {"error": f"no answer within {patience:g} s"}) for site in letters}
 
     def _listen(self, kind: str = "") -> dict[str, Payload]:
         answers: dict[str, Payload] = {}
@@ -179,15 +180,20 @@ class Opening:
                 answers[arrived.about[1]] = {**answer, **({"error": arrived.error} if arrived.error else {})}
         return answers
 
-    def _notify(self, node: int, reason: str) -> None:
-        self.nodes.mail.send(
-            node, NOTICE, wire.encode({"text": f"left out of the run: {reason}"}), (NOTICE, ""), ttl=120.0
-        )
+    def _tell_the_refused(self, present: Mapping[str, int]) -> None:
+        """Why each is left out, in its own log. Their answers are waited for: a node drops mail of a run that is over,
+        and without enough sites this one ends at once."""
+        letters = {site: (present[site], _notice(why)) for site, why in self.refused.items() if site in present}
+        self._ask(NOTICE, letters, NOTICE_PATIENCE)
 
     def _refuse(self, reasons: Mapping[str, str]) -> None:
         for site, reason in reasons.items():
             self.refused.setdefault(site, reason)
             self._record(site, {"refused": reason})
+
+
+def _notice(reason: str) -> bytes:
+    return wire.encode({"text": f"left out of the run: {reason}"})
 
 
 def _checked_hello(site: str, answer: Payload) -> Payload:
