@@ -12,6 +12,8 @@ from atoll.federation import flower_run
 from federation.real_link import RealLink
 from federation.three_sites import ThreeSites, outcome
 
+pytestmark = pytest.mark.deploy  # a real link and two nodes: minutes on a busy machine
+
 ROUNDS = 2
 
 

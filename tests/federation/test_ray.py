@@ -21,6 +21,8 @@ from atoll.messages import Task
 from atoll.searching import search
 from atoll.testing import EngineContract, made_images, made_table
 
+pytestmark = pytest.mark.deploy  # it starts clusters: minutes on a busy machine
+
 RAY = Path(sys.executable).parent / "ray"
 SMALL = {
     "fedavg": {"hidden": [8]},
