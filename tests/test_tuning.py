@@ -61,7 +61,7 @@ def test_wrong_multipliers(found: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--from fond: unknown; did you mean 'found'"):
         tables(found, "m0", "fond")
     other = atoll.search("fedavg", made_table(), out=tmp_path / "other", workers=0, rounds=1)
-    with pytest.raises(RunDirectoryError, match="no model 'm0'"):
+    with pytest.raises(RunDirectoryError, match="stands beside pruned networks, and the run has none"):
         tables(other, "width:0.5")
 
 

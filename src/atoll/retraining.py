@@ -115,7 +115,8 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
     from atoll.spaces import cost
     from atoll.spaces.multipliers import factor_within, scaled
 
-    first = run.load_model(FIRST).architecture
+    known = [candidate["id"] for candidate in run.result["candidates"]] if run.finished else []
+    first = run.load_model(FIRST).architecture if FIRST in known else {}
     word = pick.removeprefix(WIDTH)
     if first.get("space") != "widths":
         raise RunDirectoryError(f"{run.path}: --pick {pick} stands beside pruned networks, and the run has none")
