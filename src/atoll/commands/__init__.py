@@ -1,1 +1,1 @@
-"""Command groups of their own; `cli.py` adds them to the program. Commands only: what they do is elsewhere."""
+"""The commands, a file for each purpose; `cli.py` adds them to the program. What they do is elsewhere."""

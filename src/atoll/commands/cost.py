@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-out_console = Console()
+from atoll.commands.console import out_console, tell
 
 
 def cost(
@@ -38,4 +37,4 @@ def cost(
     out_console.print(cost_table(bills, reference, device))
     if out is not None:
         path = draw_cost(bills, reference, out)
-        out_console.print(f"drawn in {path}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"drawn in {path}")

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from atoll.commands.console import out_console, tell
 from atoll.devices import SHIPPED, DeviceProfile, LayerWork, device_profile
 from atoll.errors import ConfigError
 
 devices_app = typer.Typer(
     help="Device profiles: what there is, and measuring the present machine.", invoke_without_command=True
 )
-out_console = Console()
 
 
 @devices_app.callback()
@@ -77,7 +76,7 @@ def measure(
 def _report(profile: DeviceProfile, out: Path) -> None:
     rows = len(profile.layers.root)
     text = f"{rows} layers timed, {profile.macs_per_second / 1e9:.2f} GMAC/s; written: {out}"
-    out_console.print(text, markup=False, highlight=False, soft_wrap=True)
+    tell(text)
 
 
 def _sides(text: str) -> list[int]:

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from atoll.commands.console import out_console, tell
 from atoll.commands.foreground import foreground
 from atoll.errors import SiteError
-from atoll.report.terminal import cell, printable
+from atoll.report.terminal import cell
 from atoll.sites.layout import PORT
 
 app = typer.Typer(help="A real federation's server: make it, run it, see who is there.", no_args_is_help=True)
-console = Console()
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's directory on the server.")]
 Examined = Annotated[
@@ -38,9 +37,9 @@ def init(
 
     names = [name.strip() for name in sites.split(",")]
     layout = found(folder, names, host, port, link_port)
-    _print(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
-    _print(f"hand each site its folder on a safe way: {', '.join(str(folder / 'bundles' / name) for name in names)}")
-    _print(f"start the server with: atoll federation server {folder}")
+    tell(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
+    tell(f"hand each site its folder on a safe way: {', '.join(str(folder / 'bundles' / name) for name in names)}")
+    tell(f"start the server with: atoll federation server {folder}")
 
 
 @app.command()
@@ -54,7 +53,7 @@ def server(
 
     layout = Layout.open(folder)
     with foreground() as stop:
-        serve(layout, _print, stop, proxy)
+        serve(layout, tell, stop, proxy)
 
 
 @app.command()
@@ -68,16 +67,16 @@ def status(
 
     now = wait_for_sites(Layout.open(folder), wait)
     if now.note:
-        _print(now.note)
+        tell(now.note)
     table = Table("site", "state", "last seen", "rows", "versions")
     for site in now.sites:
         seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
         rows = str(sum(site.hello.get("sizes", {}).values()) or "")
         versions = ", ".join(f"{name} {text}" for name, text in site.hello.get("versions", {}).items())
         table.add_row(cell(site.name), site.state, seen, rows, cell(versions))
-    console.print(table)
+    out_console.print(table)
     for run in now.runs:
-        _print(f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip())
+        tell(f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip())
     absent = [site.name for site in now.sites if site.state != "online"]
     if wait and absent:
         raise SiteError(f"after {wait:g} s not connected: {', '.join(absent)}; see: atoll doctor --federation {folder}")
@@ -89,7 +88,7 @@ def add(folder: Folder, name: SiteName) -> None:
     from atoll.sites.founding import add_site
     from atoll.sites.layout import Layout
 
-    _print(f"made {add_site(Layout.open(folder), name)}; hand it to the site on a safe way")
+    tell(f"made {add_site(Layout.open(folder), name)}; hand it to the site on a safe way")
 
 
 @app.command()
@@ -99,7 +98,7 @@ def remove(folder: Folder, name: SiteName) -> None:
     from atoll.sites.layout import Layout
 
     remove_site(Layout.open(folder), name)
-    _print(f"site {name} belongs to the federation no more; its key is refused from now on")
+    tell(f"site {name} belongs to the federation no more; its key is refused from now on")
 
 
 @app.command()
@@ -109,7 +108,7 @@ def renew(folder: Folder) -> None:
     from atoll.sites.layout import Layout
 
     renew_certificate(Layout.open(folder))
-    _print(f"renewed; restart the server: atoll federation server {folder}")
+    tell(f"renewed; restart the server: atoll federation server {folder}")
 
 
 def examine(place: Path, data: Path | None) -> int:
@@ -118,10 +117,6 @@ def examine(place: Path, data: Path | None) -> int:
 
     found = findings(place, data)
     for finding in found:
-        console.print("ok    " if finding.ok else "WRONG ", style="green" if finding.ok else "red", end="")
-        _print(finding.text)
+        out_console.print("ok    " if finding.ok else "WRONG ", style="green" if finding.ok else "red", end="")
+        tell(finding.text)
     return 0 if all(finding.ok for finding in found) else 2
-
-
-def _print(text: str) -> None:
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from atoll.commands.console import tell
 from atoll.commands.foreground import foreground
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from atoll.sites.data_check import DataSummary
 
 app = typer.Typer(help="A site of a real federation: join it with data that stays here.", no_args_is_help=True)
-console = Console()
 
 SHARED = """\
 what the server will get from this site, when a run asks for it:
@@ -56,18 +55,18 @@ def join(
         raise typer.Exit(0)
     answer_labels(bundle.file, allowed)
     with foreground() as stop:
-        run_node(bundle, data.resolve(), _print, stop, label=label)
+        run_node(bundle, data.resolve(), tell, stop, label=label)
 
 
 def _tell(bundle: Bundle, summary: DataSummary) -> None:
     columns = f" ({', '.join(summary.columns[:6])}{', ...' if len(summary.columns) > 6 else ''})"
-    _print(f"site '{bundle.site.name}': {summary.rows:,} rows, {summary.form}{columns if summary.columns else ''}")
+    tell(f"site '{bundle.site.name}': {summary.rows:,} rows, {summary.form}{columns if summary.columns else ''}")
     counted = (f"{name}: {count:,}" for name, count in zip(summary.classes, summary.per_class, strict=True))
-    _print(f"classes: {', '.join(counted)}")
+    tell(f"classes: {', '.join(counted)}")
     if summary.note:
-        _print(f"note: {summary.note}")
+        tell(f"note: {summary.note}")
     for line in SHARED.format(file=bundle.file).splitlines():
-        _print(line)
+        tell(line)
 
 
 def _labels(bundle: Bundle, given: bool | None, yes: bool) -> bool:
@@ -76,11 +75,5 @@ def _labels(bundle: Bundle, given: bool | None, yes: bool) -> bool:
     allowed = before if given is None else given
     if given is None and not yes:
         allowed = typer.confirm("may the number of rows per class leave this site, too?", default=before)
-    _print(f"rows per class: {'the server may know them' if allowed else 'stay here'}")
+    tell(f"rows per class: {'the server may know them' if allowed else 'stay here'}")
     return allowed
-
-
-def _print(text: str) -> None:
-    from atoll.report.terminal import printable
-
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

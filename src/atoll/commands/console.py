@@ -1,0 +1,31 @@
+"""What commands print to, and the options that several of them have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+out_console = Console()
+error_console = Console(stderr=True)
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; else $ATOLL_DATA.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Lines as they stand: no markup, no colours, wrapped by nobody."""
+    from atoll.report.terminal import printable
+
+    lines = "\n".join(map(printable, text.split("\n")))
+    out_console.print(lines, markup=False, highlight=False, soft_wrap=True, end=end)
+
+
+def complain(text: str) -> None:
+    """One line on the error stream."""
+    from atoll.report.terminal import printable
+
+    line = printable(" ".join(text.split()))
+    error_console.print(f"atoll: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
