@@ -48,7 +48,8 @@ def descendants(process: int) -> list[int]:
 class RealLink:
     """Used as a context: at its end no process is left."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *folders: Path) -> None:
+        """`folders`: of modules that the processes are to know besides Atoll."""
         self.root = root
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -56,7 +57,7 @@ class RealLink:
         home = root / "flower"
         home.mkdir(parents=True)
         (home / "config.toml").write_text(CONFIG.format(port=self.port))
-        self.environment = flower_environment(home) | {"PYTHONPATH": str(SOURCE)}
+        self.environment = flower_environment(home) | {"PYTHONPATH": os.pathsep.join(map(str, [*folders, SOURCE]))}
         self.link = Link(self.environment, "atoll", root / "requests", self.over, look_every=40.0)
 
     def __enter__(self) -> RealLink:

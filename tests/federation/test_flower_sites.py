@@ -16,12 +16,26 @@ from atoll.errors import ConfigError, SiteError
 from atoll.federation.flower_engine import kept
 from atoll.federation.flower_mail import frame_of
 from federation.thread_grid import ThreadGrid
-from federation.three_sites import NAMES, ThreeSites, outcome, write_rows
+from federation.three_sites import NAMES, ThreeSites, outcome, write_images, write_rows
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 2, "hidden": [8]},
     "nevofed": {"rounds": 2, "population": 12},
     "realtime": {"rounds": 2},
+    "moefl": {"rounds": 4, "population": 4},
+}
+IMAGE_METHODS: dict[str, dict[str, Any]] = {
+    "decnas": {
+        "rounds": 4,
+        "model": "convnet",
+        "widths": [2, 2, 4, 4, 4, 4],
+        "start_rounds": 1,
+        "tune_rounds": [2],
+        "groups": 2,
+        "resources": {"macs": 0.8},
+    },
+    "fedrl": {"rounds": 3, "warmup": 1, "retrain": 1, "channels": 2, "cells": 1, "batch": 8},
+    "realtime": {"rounds": 2, "population": 3, "channels": [4, 8], "batch": 8},
 }
 
 
@@ -35,6 +49,24 @@ def test_the_same_result_as_in_one_place(tmp_path: Path, sites: ThreeSites, meth
     here = launch.start(sites.experiment(method, "local", **METHODS[method]), tmp_path / "here")
     there = launch.start(sites.experiment(method, "flower", **METHODS[method]), tmp_path / "there", grid=sites.grid())
     assert outcome(there) == outcome(here)
+
+
+@pytest.mark.parametrize("method", IMAGE_METHODS)
+def test_sites_with_images(tmp_path: Path, method: str) -> None:
+    sites = ThreeSites(tmp_path / "sites", images=True)
+    settings = IMAGE_METHODS[method]
+    here = launch.start(sites.experiment(method, "local", **settings), tmp_path / "here")
+    there = launch.start(sites.experiment(method, "flower", **settings), tmp_path / "there", grid=sites.grid())
+    assert outcome(there) == outcome(here)
+
+
+def test_other_image_sizes_are_refused_on_both_sides(tmp_path: Path) -> None:
+    sites = ThreeSites(tmp_path / "sites", images=True)
+    write_images(sites.root / "apart" / "west" / "data" / "anything.npz", 2, side=9)
+    text = refused(sites, tmp_path)
+    reason = "its rows have shape 9x9 uint8, at site 'north' 8x8 uint8; all sites need the same"
+    assert f"site 'west': {reason}" in text
+    assert reason in notice(sites, "west")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Three sites with a CSV file each, and the same files in one folder."""
+"""Three sites with a CSV table or an archive of images each, and the same files in one folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from atoll.config import Experiment, resolve
@@ -38,19 +39,35 @@ def write_rows(path: Path, seed: int, rows: int = 40, shift: float = 0.0) -> Non
     path.write_text("\n".join(lines) + "\n")
 
 
+def write_images(path: Path, seed: int, rows: int = 40, side: int = 8) -> None:
+    """Grey images of three classes: a bright band, high, in the middle or low, in noise."""
+    rng = stream(seed, "images")
+    y = np.arange(rows) % 3
+    x = rng.integers(0, 90, (rows, side, side)).astype(np.uint8)
+    for row, kind in enumerate(y):
+        x[row, 2 * kind : 2 * kind + 2] += 150
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, x=x, y=y)
+
+
 @dataclass
 class ThreeSites:
     """`together`: a folder with all files, for the local engine. `apart`: a folder for each site."""
 
     root: Path
     names: tuple[str, ...] = NAMES
+    images: bool = False
 
     def __post_init__(self) -> None:
         for number, name in enumerate(self.names):
-            write_rows(self.root / "together" / f"{name}.csv", number, 40 + 7 * number, shift=3.0 * number)
+            file = self.root / "together" / f"{name}.{'npz' if self.images else 'csv'}"
+            if self.images:
+                write_images(file, number, 40 + 7 * number)
+            else:
+                write_rows(file, number, 40 + 7 * number, shift=3.0 * number)
             own = self.root / "apart" / name
             (own / "data").mkdir(parents=True)
-            (own / "data" / "anything.csv").write_bytes((self.root / "together" / f"{name}.csv").read_bytes())
+            (own / "data" / f"anything{file.suffix}").write_bytes(file.read_bytes())
             (own / "site.toml").write_text(text_of(name, "localhost:8443"))
 
     def config(self, name: str) -> dict[str, Any]:
@@ -76,7 +93,8 @@ class ThreeSites:
     def experiment(self, method: str, engine: str, **options: Any) -> Experiment:
         origin = {"folder": str(self.root / "together")} if engine == "local" else {"name": SITES, "only": self.names}
         settings = {"name": engine, **({"workers": 0} if engine == "local" else {"wait": 30.0})}
-        data = {"label": "outcome", **origin, **options.pop("data", {})}
+        table = {} if self.images else {"label": "outcome"}
+        data = {**table, **origin, **options.pop("data", {})}
         return resolve({"method": method, "data": data, "engine": settings, method: options})
 
 

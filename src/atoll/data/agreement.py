@@ -54,7 +54,7 @@ def _difference(told: Payload, usual: Payload, first: str) -> str:
         own, other = ("x".join(map(str, size)) for size in (told["size"], usual["size"]))
         return f"its pictures have {own} pixels, at site '{first}' {other}; all sites need one size"
     if told["kind"] == "npz" and (told["shape"], told["dtype"]) != (usual["shape"], usual["dtype"]):
-        own, other = (f"{one['shape']} {one['dtype']}".strip() for one in (told, usual))
+        own, other = (f"{'x'.join(map(str, one['shape']))} {one['dtype']}".strip() for one in (told, usual))
         return f"its rows have shape {own}, at site '{first}' {other}; all sites need the same"
     missing = sorted(set(usual["features"] or ()) - set(told["features"] or ()))
     extra = sorted(set(told["features"] or ()) - set(usual["features"] or ()))

@@ -98,7 +98,7 @@ def _describe_archive(path: Path, settings: DataSettings) -> Payload:
     return {
         "kind": "npz",
         "shape": list(x.shape[1:]),
-        "dtype": x.dtype.str if x.ndim > 2 else "",  # bytes are divided by 255 and floats are not
+        "dtype": x.dtype.name if x.ndim > 2 else "",  # bytes are divided by 255 and floats are not
         "features": words(arrays, "feature_names"),
         "classes": words(arrays, "class_names"),
         "numbered": y.dtype.kind != "U",
