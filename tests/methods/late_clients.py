@@ -1,4 +1,4 @@
-"""For tests of `fedrl`: a scripted federation whose clients answer late when told to, and rounds played on it."""
+"""A scripted federation whose clients answer late when told to, and rounds of `fedrl` played on it."""
 
 from __future__ import annotations
 

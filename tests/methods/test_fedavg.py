@@ -14,6 +14,7 @@ from atoll.messages import Payload, Schema, Task, Tensors
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
 from atoll.rng import stream
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+from methods.late_clients import LateFederation
 
 SCHEMA = Schema("table", (2,), ("a", "b"), ("first", "second"))
 
@@ -77,6 +78,33 @@ def test_a_client_that_fails_is_left_out_of_the_mean() -> None:
 def test_a_round_without_any_model_changes_nothing() -> None:
     with pytest.raises(TooFewReplies, match=r"none of 2 clients returned a usable model \(2 x ValueError: broken"):
         _step(_method(), {"one": None, "two": None}, {"one": 10, "two": 30})
+
+
+def test_a_round_ends_by_quorum_and_a_late_model_is_thrown_away() -> None:
+    """Two of three are enough: the mean of 2 and 4. The third is not asked again before it has answered."""
+    values = {"one": 2.0, "two": 4.0, "late": 100.0}
+    asked: list[list[str]] = [[], [], [], []]
+
+    def answer(task: Task) -> Payload:
+        if not task.job.endswith(":train"):
+            return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+        asked[federation.round].append(task.client)
+        weights = task.payload["weights"]
+        return {"weights": Tensors({name: np.full_like(array, values[task.client]) for name, array in weights.items()})}
+
+    federation = LateFederation(list(values), answer, SCHEMA)
+    method = _method(quorum=0.6, average="equal")
+    state = method.init(federation, stream(1, "init"))
+    means, fates = [], []
+    for number in (1, 2, 3):
+        federation.held = {"late"} if number == 1 else set()
+        federation.begin(number)
+        state, metrics = method.step(state, federation, stream(1, number))
+        means.append({float(value) for array in state.weights.values() for value in array.ravel()})
+        fates.append((metrics["clients"], federation.ledger.current.replies["stale"]))
+    assert asked[1:] == [["one", "two", "late"], ["one", "two"], ["one", "two", "late"]]
+    assert means == [{3.0}, {3.0}, {float(np.float32(106 / 3))}]
+    assert fates == [(2, 0), (2, 1), (3, 0)]
 
 
 def test_the_learning_rate_decays_by_the_round_and_macs_follow_the_rule() -> None:

@@ -11,6 +11,8 @@ as Algorithm 1 of the real-time paper). In the order of its lines:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -26,7 +28,7 @@ from atoll.learning.metrics import Counts
 from atoll.learning.networks import network
 from atoll.learning.settings import TrainSettings
 from atoll.learning.training import train
-from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
+from atoll.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.methods.augmented import AugmentedConfig
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import (
@@ -61,6 +63,8 @@ class FedAvgConfig(AugmentedConfig):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client alike
+    # The share of the chosen whose models a round waits for. Below 1 the clock decides who is late: bits may differ.
+    quorum: float = Field(default=1.0, gt=0, le=1)
     test_every: int = Field(
         default=1, ge=0
     )  # rounds between looks at the test data, for the report; 0: only at the end
@@ -97,9 +101,10 @@ class FedAvg:
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
-        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        free = [name for name in infos if name not in federation.busy]  # others are late with an earlier round
+        chosen = [infos[name] for name in choose(free, self.config.fraction, rng)] if free else []
         mean, failed = Mean(), []
-        for reply in federation.map([self._train_task(state, info) for info in chosen]):
+        for reply in self._replies([self._train_task(state, info) for info in chosen], federation):
             if reply.ok:
                 rows = infos[reply.task.client].sizes["train"]
                 mean.add(reply.payload["weights"], rows if self.config.average == "weighted" else 1)
@@ -108,7 +113,8 @@ class FedAvg:
         if mean.weight == 0:
             raise TooFewReplies(f"none of {len(chosen)} clients returned a usable model ({what_went_wrong(failed)})")
         new = FedAvgState(state.round + 1, mean.result())
-        return new, self._measure(new, chosen, federation) | {"clients": len(chosen) - len(failed)}
+        here = [info for info in chosen if info.name not in federation.busy]
+        return new, self._measure(new, here, federation) | {"clients": len(here) - len(failed)}
 
     def done(self, state: FedAvgState) -> bool:
         return state.round >= self.config.rounds
@@ -142,6 +148,18 @@ class FedAvg:
         macs = self.cost.macs * info.sizes["train"] * passes
         returns = {"weights": TensorsLike.of(state.weights)}
         return Task(f"train:{info.name}", info.name, TRAIN, payload, macs, returns)
+
+    def _replies(self, tasks: list[Task], federation: Federation) -> Iterator[Reply]:
+        """All of this round's, one after the other, or a quorum of them; what comes later is thrown away."""
+        if self.config.quorum == 1:
+            yield from federation.map(tasks)
+            return
+        federation.send(tasks)
+        for reply in federation.receive(at_least=math.ceil(self.config.quorum * len(tasks)) or 1):
+            if reply.round == federation.round:
+                yield reply
+            elif reply.ok:
+                federation.forget(reply)
 
     def _measure(self, state: FedAvgState, chosen: list[ClientInfo], federation: Federation) -> Metrics:
         """The new model on validation data and, when it is time, on test data for the report."""
