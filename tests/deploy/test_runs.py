@@ -14,7 +14,7 @@ import pytest
 from atoll.reading import load
 from atoll.sites.processes import descendants
 from deployment import Deployment, Program, run_atoll, wait_for, write_rows
-from federation.three_sites import outcome
+from outcomes import outcome
 from programs import rounds_done
 
 pytestmark = pytest.mark.deploy

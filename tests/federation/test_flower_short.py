@@ -16,7 +16,8 @@ from atoll.methods import METHODS
 from atoll.reading import Run
 from atoll.rng import stream
 from federation.real_link import RealLink
-from federation.three_sites import ThreeSites, outcome
+from federation.three_sites import ThreeSites
+from outcomes import outcome
 
 CONTRACT = Path(__file__).parent / "link_contract"
 SEARCHES = {"realtime": {"rounds": 2}, "nevofed": {"rounds": 2, "population": 12}}

@@ -16,7 +16,8 @@ from atoll.errors import ConfigError, SiteError
 from atoll.federation.flower_engine import kept
 from atoll.federation.flower_mail import frame_of
 from federation.thread_grid import ThreadGrid
-from federation.three_sites import NAMES, ThreeSites, outcome, write_images, write_rows
+from federation.three_sites import NAMES, ThreeSites, write_images, write_rows
+from outcomes import outcome
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 2, "hidden": [8]},

@@ -13,7 +13,6 @@ from flwr.app import Context, Message, RecordDict
 from atoll.config import Experiment, resolve
 from atoll.data.settings import SITES
 from atoll.federation.flower_node import app
-from atoll.reading import Run
 from atoll.rng import stream
 from atoll.sites.site_file import text_of
 from federation.thread_grid import Handler, ThreadGrid
@@ -96,11 +95,3 @@ class ThreeSites:
         table = {} if self.images else {"label": "outcome"}
         data = {**table, **origin, **options.pop("data", {})}
         return resolve({"method": method, "data": data, "engine": settings, method: options})
-
-
-def outcome(run: Run) -> dict[str, Any]:
-    """Everything in the result but the time it took, every event, and the bits of the weights."""
-    result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
-    events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
-    digests = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in result["candidates"]]
-    return {"result": result, "events": events, "weights": digests}

@@ -1,0 +1,15 @@
+"""What two runs must have in common to be called the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atoll.reading import Run
+
+
+def outcome(run: Run) -> dict[str, Any]:
+    """Everything in the result but the time it took, every event, and the bits of the weights."""
+    result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+    events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
+    digests = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in result["candidates"]]
+    return {"result": result, "events": events, "weights": digests}
