@@ -41,7 +41,7 @@ def tidy(axes: Axes) -> None:
 def whole_rounds(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # else a single round gets fractions
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.reading import Run
+from atoll.report.canvas import whole_rounds
 
 Curve = dict[int, float]  # round -> value
 
@@ -33,7 +34,6 @@ def draw_curves(runs: Mapping[str, Run], path: str | Path, quantity: str = "test
     curves = {name: curve(run, quantity) for name, run in runs.items()}
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -43,7 +43,7 @@ def draw_curves(runs: Mapping[str, Run], path: str | Path, quantity: str = "test
         axes.plot(list(points), list(points.values()), label=name, marker="o" if len(points) == 1 else None)
     axes.set_xlabel("round")
     axes.set_ylabel(quantity.replace("_", " "))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    whole_rounds(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     try:
