@@ -227,7 +227,8 @@ class Decnas:
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING}
-        orders = Orders(state.round, training, places < len(contenders), state.found[-1])
+        judge_sent = self.config.judged == "sent"
+        orders = Orders(state.round, training, places < len(contenders), state.found[-1], judge_sent)
         tallies, previous = tune(federation, contenders, groups, orders, state.previous)  # lines 14-24
         state = replace(state, previous=previous)
         scores = {one.unit: self._score(state, one, tallies[one.unit]) for one in contenders if tallies[one.unit].rows}

@@ -76,6 +76,7 @@ class Orders:
     training: Mapping[str, Any]  # the fields of TrainSettings
     hold: bool  # keep the change until it is asked for
     previous: Mapping[str, Any]
+    judge_sent: bool = False  # the network as it was sent, not as local training leaves it
 
 
 def tune(
@@ -150,6 +151,8 @@ def tune_task(one: Contender, info: ClientInfo, orders: Orders, asks: bool) -> T
     returns: dict[str, Any] = {"correct": Count(rows["validation"])}
     if not orders.hold:
         returns["change"] = TensorsLike.of(one.weights)
+    if orders.judge_sent:
+        payload["judge_sent"] = True
     if asks:
         before = orders.previous
         payload["previous"] = {"architecture": before["architecture"], "weights": before["weights"]}
@@ -176,7 +179,8 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
     settings = TrainSettings(**payload["training"])
     after = train(module, before, x, y, settings, client.rng, device=client.device).weights
     change = Tensors({name: after[name] - before[name] for name in before})
-    answer: Payload = {"correct": _correct(payload["architecture"], after, client)}
+    judged = before if payload.get("judge_sent") else after
+    answer: Payload = {"correct": _correct(payload["architecture"], judged, client)}
     if "previous" in payload:
         answer["previous"] = _correct(payload["previous"]["architecture"], payload["previous"]["weights"], client)
     if not payload["hold"]:

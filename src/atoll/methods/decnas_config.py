@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -59,6 +59,10 @@ class DecnasConfig(MethodConfig):
     lr: float = Field(default=0.05, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
+    # Whose accuracy a client tells: of the network after local training, as in the paper, or as it was sent. Where
+    # clients hold different classes, training fits a network to its client: its accuracy then tells more of the
+    # client than of the candidate, and GM_{t-1}, which is not trained, is no measure for it.
+    judged: Literal["trained", "sent"] = "trained"
 
     offer: bool = True  # after each iteration the run directory holds the newest network, ready for use
     test_every: int = Field(default=1, ge=0)  # iterations between looks at the test data, for the report; 0: at the end
