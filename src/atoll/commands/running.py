@@ -16,6 +16,7 @@ from atoll.commands.console import DataDir, Settings, complain, out_console, tel
 from atoll.errors import Paused
 
 if TYPE_CHECKING:
+    from atoll.config import Experiment
     from atoll.reading import Run
 
 INTERRUPTED = 130  # exit code: stopped by Ctrl-C after a checkpoint
@@ -43,8 +44,7 @@ def run(
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
-    from atoll import launch
-    from atoll.assemble import assemble, free_run_directory
+    from atoll.assemble import assemble
     from atoll.config import resolve
 
     options = {
@@ -61,10 +61,7 @@ def run(
         "engine.device": device,
     }
     experiment = resolve(assemble(target, options, settings or []))
-    folder = out if out is not None else free_run_directory(experiment)
-    with watched(quiet, folder) as watching:
-        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
-    _shown(found, what_next=True)
+    _begin(experiment, out, data_dir, quiet)
 
 
 def resume(
@@ -78,7 +75,7 @@ def resume(
     """Go on with a run that was stopped, killed or finished."""
     from atoll import launch
 
-    with watched(quiet, directory) as watching:
+    with _watched(quiet, directory) as watching:
         found = launch.resume(
             directory,
             rounds=rounds,
@@ -110,8 +107,6 @@ def retrain(
     settings: Settings = None,
 ) -> None:
     """Train chosen networks of a run, from scratch or further, side by side: the validation of what a search found."""
-    from atoll import launch
-    from atoll.assemble import free_run_directory
     from atoll.config import resolve
     from atoll.reading import load
     from atoll.retraining import assemble_retraining
@@ -129,10 +124,7 @@ def retrain(
         "engine.workers": workers,
     }
     experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or [], start))
-    folder = out if out is not None else free_run_directory(experiment)
-    with watched(quiet, folder) as watching:
-        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
-    _shown(found, what_next=True)
+    _begin(experiment, out, data_dir, quiet)
 
 
 def sweep(
@@ -153,7 +145,7 @@ def sweep(
     experiment = resolve(assemble(str(target), {"engine.workers": workers}, settings or []))
     folder = out if out is not None else Path("runs") / target.stem
     numbers = seeds_from(seeds, experiment.seed)
-    with watched(quiet, folder, again=f"atoll sweep {target}") as watching:
+    with _watched(quiet, folder, again=f"atoll sweep {target}") as watching:
         for found in run_all(experiment, numbers, folder, data_dir=data_dir, watch=lambda _: watching):
             tell(f"finished: {found.path}")
     tell(f"compare them with: atoll compare {folder} ...")
@@ -166,8 +158,19 @@ def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) ->
     _shown(load(directory))
 
 
+def _begin(experiment: Experiment, out: Path | None, data_dir: Path | None, quiet: bool) -> None:
+    """A new run, watched, and what it found."""
+    from atoll import launch
+    from atoll.assemble import free_run_directory
+
+    folder = out if out is not None else free_run_directory(experiment)
+    with _watched(quiet, folder) as watching:
+        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+    _shown(found, what_next=True)
+
+
 @contextmanager
-def watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
+def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
     """Progress, and Ctrl-C: the first one stops after the round and a checkpoint, the second at once."""
     from atoll.report.terminal import progress
 
