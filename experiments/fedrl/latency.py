@@ -2,9 +2,10 @@
 
     python experiments/fedrl/latency.py --data-dir DATA [--rounds 200] [--seeds 5] [--out latency.png]
 
-Ten participants travel by foot, bicycle, bus, tram, train, car, or all of these; DATA has the 4G/LTE bandwidth logs in
-`lte_4g_logs`. In every round ten sub-models are drawn from the DARTS space (16 channels, 8 cells) by the uniform policy
-and sent by each of three rules, under the same conditions. A table is printed and a picture drawn.
+Ten participants travel by foot, bicycle, bus, tram, train or car, half of them by one and half by another, or by all of
+these; DATA has the 4G/LTE bandwidth logs in `lte_4g_logs`. In every round ten sub-models are drawn from the DARTS space
+(16 channels, 8 cells) by the uniform policy and sent by each of three rules, under the same conditions. A table is
+printed and a picture drawn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,12 @@ from atoll.rng import Generator, stream
 from atoll.search.assignment import RULES, Rule
 from atoll.spaces import darts
 
-MIXES = ("foot", "bicycle", "bus", "tram", "train", "car", "all")
+ALONE = ("foot", "bicycle", "bus", "tram", "train", "car")
+MIXES: dict[str, Any] = {  # the paper's "Bus+Car" is half of the participants on buses and half in cars
+    **{means: [means] for means in ALONE},
+    **{" + ".join(pair): list(pair) for pair in combinations(ALONE, 2)},
+    "all": "all",
+}
 WORDS: dict[Rule, str] = {"adaptive": "adaptive", "random": "random", "same": "all of the mean size"}
 COLOURS: dict[Rule, str] = {"adaptive": BLUE, "random": ORANGE, "same": FAINT}
 PARTICIPANTS = 10
@@ -66,7 +74,7 @@ def sizes(rng: Generator) -> list[float]:
 
 def study(mix: str, rounds: int, every: float, seed: int, data_dir: Path | None) -> Iterator[dict[Rule, Latency]]:
     """Each round's latency by each rule; a round begins `every` seconds after the one before."""
-    settings = NetworkSettings(traces="lte", transport=mix if mix == "all" else [mix])
+    settings = NetworkSettings(traces="lte", transport=MIXES[mix])
     names = [f"participant-{number}" for number in range(PARTICIPANTS)]
     links = list(links_for(settings, seed, names, data_dir).of.values())
     for number in range(rounds):
@@ -77,27 +85,29 @@ def study(mix: str, rounds: int, every: float, seed: int, data_dir: Path | None)
         }
 
 
-def table(found: Sequence[Found]) -> str:
+def heading() -> str:
     columns = ["transport", *(f"{rule}, maximal" for rule in RULES), *(f"{rule}, mean" for rule in RULES)]
-    columns += ["not slower than random", "not slower than same"]
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    for one in found:
-        cells = [f"{one.mean(rule, what):.3f} s" for what in ("maximal", "mean") for rule in RULES]
-        cells += [f"{one.adaptive_is_not_slower(other):.0%}" for other in ("random", "same")]
-        lines.append(f"| {one.mix} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    columns += ["not slower than random", "not slower than same", "seeds below both"]
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+
+
+def row(found: Found, rounds: int) -> str:
+    cells = [f"{found.mean(rule, what):.3f} s" for what in ("maximal", "mean") for rule in RULES]
+    cells += [f"{found.adaptive_is_not_slower(other):.0%}" for other in ("random", "same")]
+    return f"| {found.mix} | {' | '.join(cells)} | {found.ahead(rounds)} |"
 
 
 def draw(found: Sequence[Found], path: Path) -> None:
-    figure = new_figure(10.4, 3.8)
-    for axes, what in zip(figure.subplots(1, 2), ("maximal", "mean"), strict=True):
+    figure = new_figure(10.4, 1.2 + 0.34 * len(found))
+    for axes, what in zip(figure.subplots(1, 2, sharey=True), ("maximal", "mean"), strict=True):
         for place, rule in enumerate(RULES):
             places = np.arange(len(found)) + (place - 1) * 0.27
-            axes.bar(places, [one.mean(rule, what) for one in found], 0.25, color=COLOURS[rule], label=WORDS[rule])
-        axes.set_xticks(range(len(found)), [one.mix for one in found])
-        axes.set_ylabel(f"{what} latency of a round (s)")
+            axes.barh(places, [one.mean(rule, what) for one in found], 0.25, color=COLOURS[rule], label=WORDS[rule])
+        axes.set_yticks(range(len(found)), [one.mix for one in found])
+        axes.set_xlabel(f"{what} latency of a round (s)")
         tidy(axes)
-        axes.grid(visible=False, axis="x")
+        axes.grid(visible=False, axis="y")
+    figure.axes[0].invert_yaxis()
     figure.axes[0].legend(frameon=False, fontsize=9)
     figure.suptitle("Sending ten sub-models over 4G, by who gets which", fontsize=12)
     save(figure, path)
@@ -111,6 +121,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two rounds")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "latency.png")
     options = parser.parse_args()
+    print(heading())
     found = []
     for mix in MIXES:
         rounds: dict[Rule, list[Latency]] = {rule: [] for rule in RULES}
@@ -119,9 +130,7 @@ def main() -> None:
                 for rule, latency in latencies.items():
                     rounds[rule].append(latency)
         found.append(Found(mix, rounds))
-    print(table(found))
-    ahead = ", ".join(f"{one.mix} {one.ahead(options.rounds)}" for one in found)
-    print(f"\nmaximal latency of adaptive below both others, seeds of {options.seeds}: {ahead}")
+        print(row(found[-1], options.rounds), flush=True)
     draw(found, options.out)
 
 
