@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,34 @@ def test_a_pick_that_is_not_there(found: Run) -> None:
         tables(found, " , ")
 
 
+def test_networks_made_by_hand_stand_beside_what_was_found(found: Run) -> None:
+    raw = tables(found, "high1,mlp,cnn", "retrain.networks.mlp.hidden=[8]")
+    assert raw["retrain"]["networks"]["mlp"] == {"space": "fixed", "model": "mlp", "hidden": [8]}
+    assert raw["retrain"]["networks"]["cnn"] == {"space": "fixed", "model": "cnn"}
+    raw = assemble_retraining(found, ["high1", "mlp"], {}, start="found")
+    assert list(raw["retrain"]["start"]) == ["high1"]  # nobody has weights for the other
+
+
+def test_networks_of_other_runs_are_trained_alike(found: Run, tmp_path: Path) -> None:
+    """Under the same picks, with the first run's data and training, and from their own weights."""
+    other = load(shutil.copytree(found.path, tmp_path / "rival"))
+    raw = assemble_retraining(found, ["high1", "mlp"], {}, start="found", beside=[other])
+    assert list(raw["retrain"]["networks"]) == ["high1", "mlp", "rival-high1"]
+    assert raw["retrain"]["networks"]["rival-high1"] == other.load_model("high1").architecture
+    assert raw["retrain"]["start"]["rival-high1"] == str(other.weights_file("high1").resolve())
+    with pytest.raises(ConfigError, match="'rival-high1' is there already; rename one of the folders"):
+        assemble_retraining(found, ["high1"], {}, beside=[other, other])
+    with pytest.raises(ConfigError, match="no pick is a network that was found; add one, such as high"):
+        assemble_retraining(found, ["mlp"], {}, beside=[other])
+
+
 def test_the_command(found: Run, tmp_path: Path) -> None:
-    path = tmp_path / "again"
+    path, beside = tmp_path / "again", shutil.copytree(found.path, tmp_path / "rival")
     options = ("--rounds", 1, "--partition", "shards:2", "--workers", 0, "--quiet", "--out", path)
-    ended = run("retrain", found.path, "--pick", "high1,standard", *options)
+    ended = run("retrain", found.path, "--pick", "high1,standard", "--beside", beside, *options)
     assert ended.code == 0, ended
     again = load(path)
-    assert [candidate["id"] for candidate in again.result["candidates"]] == ["high1", "standard"]
+    assert [candidate["id"] for candidate in again.result["candidates"]] == ["high1", "standard", "rival-high1"]
     config = tomllib.loads((path / "config.toml").read_text())
     assert config["data"]["partition"] == "shards:2" and config["retrain"]["networks"]["standard"]["space"] == "fixed"
     wrong = run("retrain", found.path, "--pick", "hihg1", "--out", tmp_path / "none")

@@ -71,7 +71,8 @@ def test_another_depth_and_width_in_one_place(found: Run, tmp_path: Path) -> Non
 def test_only_found_cells_have_another_size(found: Run) -> None:
     with pytest.raises(ConfigError, match="--cells 20: network 'other' is not built of found cells"):
         assemble_retraining(found, ["best", "other"], {"cells": 20})
-    raw = assemble_retraining(found, ["best"], {"cells": 20, "channels": 36, "rounds": 4})
+    raw = assemble_retraining(found, ["best", "cnn"], {"cells": 20, "channels": 36, "rounds": 4})
+    assert raw["retrain"]["networks"]["cnn"] == {"space": "fixed", "model": "cnn"}  # made by hand: as it is
     assert raw["retrain"]["networks"]["best"] == {**found.load_model("best").architecture, "cells": 20, "channels": 36}
     assert raw["retrain"]["rounds"] == 4 and "central" not in raw and "cells" not in raw
 

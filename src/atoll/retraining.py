@@ -7,14 +7,17 @@ Besides what a run found there are picks that no search finds:
 | `standard`  | the fully connected network that sparse ones are compared with                            |
 | `width:0.5` | the start network of a search by pruning (`m0`) with all its widths times 0.5             |
 | `width:=m5` | the same with the largest factor that takes no more multiply-accumulates than `m5` does   |
+| `resnet18`  | a network made by hand, or `mlp`, `cnn`, ...; its widths and the like are settings        |
 
 Started from found weights, a `width:` network is pruned from `m0` by the L2 norm of its filters, all layers alike, and
-goes on from there; from scratch it is the classic width multiplier. `standard` always starts from scratch.
+goes on from there; from scratch it is the classic width multiplier. `standard` and networks made by hand always start
+from scratch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atoll.assemble import put
@@ -32,14 +35,30 @@ SIZES = ("cells", "channels")  # of networks that are built of found cells
 DEALING = ("clients", "partition")  # what holds for other data too
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """A network to be trained."""
+
+    architecture: dict[str, Any]
+    run: Run | None = None  # whose weights it may go on from; without one it always starts from scratch
+    pick: str = ""
+
+    def weights_file(self, run: Run) -> str:
+        """Absolute: the new run may be gone on with from another folder."""
+        return str(run.weights_file(FIRST if self.pick.startswith(WIDTH) else self.pick).resolve())
+
+
 def assemble_retraining(
     run: Run,
     picks: Sequence[str],
     options: Mapping[str, Any],
     settings: Sequence[str] = (),
     start: str = "scratch",
+    beside: Sequence[Run] = (),
 ) -> Raw:
     """The tables of an experiment that trains these picks as the run trained its networks, on its data.
+
+    What the runs `beside` it found under the same picks is trained likewise, as `FOLDER-PICK`.
 
     `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data, `cells` and
     `channels` give networks of found cells another size, `central` trains on all data in one place. They start from
@@ -50,15 +69,17 @@ def assemble_retraining(
     method = "retrain_central" if options.get("central") else "retrain"
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
+    chosen = _sized(_chosen(run, beside, picks), options)
     raw: Raw = {
         "method": method,
         "seed": before["seed"],
         "data": _data(before["data"], options.get("data")),
         "engine": before.get("engine", {}),
-        method: _training(own, bool(options.get("central"))) | {"networks": _sized(_networks(run, picks), options)},
+        method: _training(own, bool(options.get("central"))),
     }
+    raw[method]["networks"] = {name: network.architecture for name, network in chosen.items()}
     if start == "found":
-        raw[method]["start"] = {n: _weights_file(run, n) for n in raw[method]["networks"] if n != STANDARD}
+        raw[method]["start"] = {n: network.weights_file(network.run) for n, network in chosen.items() if network.run}
     for name, value in options.items():
         if value is not None and name not in ("data", "central", *SIZES):
             raw = put(raw, f"{method}.rounds" if name == "rounds" else name, value)
@@ -85,19 +106,38 @@ def _data(table: Mapping[str, Any], named: str | None) -> Raw:
     return {key: table[key] for key in DEALING if key in table} | name_or_folder(named, list(DATASETS))
 
 
-def _networks(run: Run, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _chosen(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str, _Chosen]:
+    """Name -> network: the picks of the run, then those that the runs beside it have found."""
     wanted = [pick.strip() for pick in picks if pick.strip()]
     if not wanted:
         raise ConfigError("--pick: no network is named; give picks of the run, for instance --pick high,knee")
-    return {pick: _architecture(run, pick) for pick in wanted}
+    chosen = {pick: _network(run, pick) for pick in wanted}
+    found = [pick for pick, network in chosen.items() if network.run is run and not pick.startswith(WIDTH)]
+    for other in beside:
+        for pick in found:
+            name = f"{other.path.resolve().name}-{pick}"
+            if name in chosen:
+                raise ConfigError(f"--beside {other.path}: '{name}' is there already; rename one of the folders")
+            chosen[name] = _Chosen(_architecture(other, pick), other, pick)
+    if beside and not found:
+        raise ConfigError(f"--beside {beside[0].path}: no pick is a network that was found; add one, such as high")
+    return chosen
+
+
+def _network(run: Run, pick: str) -> _Chosen:
+    from atoll.spaces.fixed import MODELS
+
+    if pick.startswith(WIDTH):
+        return _Chosen(_narrower(run, pick), run, pick)
+    if pick == STANDARD:
+        return _Chosen(_standard(run))
+    if pick in MODELS and pick not in _found_names(run):
+        return _Chosen({"space": "fixed", "model": pick})
+    return _Chosen(_architecture(run, pick), run, pick)
 
 
 def _architecture(run: Run, pick: str) -> dict[str, Any]:
     """The pick's own, or what its method derived from it to be trained anew."""
-    if pick.startswith(WIDTH):
-        return _narrower(run, pick)
-    if pick == STANDARD:
-        return _standard(run)
     own: dict[str, Any] = run.load_model(pick).architecture
     for candidate in run.result["candidates"] if run.finished else []:
         if pick in (candidate["id"], *candidate["picks"]):
@@ -105,9 +145,9 @@ def _architecture(run: Run, pick: str) -> dict[str, Any]:
     return own
 
 
-def _weights_file(run: Run, pick: str) -> str:
-    """Absolute: the new run may be gone on with from another folder."""
-    return str(run.weights_file(FIRST if pick.startswith(WIDTH) else pick).resolve())
+def _found_names(run: Run) -> list[str]:
+    candidates = run.result["candidates"] if run.finished else []
+    return [name for candidate in candidates for name in (candidate["id"], *candidate["picks"])]
 
 
 def _narrower(run: Run, pick: str) -> dict[str, Any]:
@@ -128,19 +168,22 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
         raise ConfigError(f"--pick {pick}: give a factor, such as width:0.5, or a network, such as width:=m5") from None
 
 
-def _sized(networks: dict[str, dict[str, Any]], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The networks with another number of cells and channels, where that is asked for."""
+def _sized(chosen: Mapping[str, _Chosen], options: Mapping[str, Any]) -> dict[str, _Chosen]:
+    """The networks that were found with another number of cells and channels, where that is asked for."""
     sizes = {name: options[name] for name in SIZES if options.get(name) is not None}
-    for pick, arch in networks.items():
+    for pick, network in chosen.items():
         for name, value in sizes.items():
-            if arch.get("form") != "genotype":
+            if network.run and network.architecture.get("form") != "genotype":
                 raise ConfigError(f"--{name} {value}: network '{pick}' is not built of found cells; leave it out")
-    return {pick: {**arch, **sizes} for pick, arch in networks.items()}
+    return {
+        pick: replace(network, architecture={**network.architecture, **sizes}) if network.run else network
+        for pick, network in chosen.items()
+    }
 
 
 def _standard(run: Run) -> dict[str, Any]:
     """The standard network of a search for sparse ones; what it would be for other methods nobody has said."""
-    known = [name for candidate in run.result["candidates"] for name in (candidate["id"], *candidate["picks"])]
+    known = _found_names(run)
     if STANDARD in known:
         return run.load_model(STANDARD).architecture
     from atoll.spaces import sparse

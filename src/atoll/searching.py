@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ def retrain(
     pick: str = "high",
     *,
     out: str | Path,
+    beside: Sequence[str | Path] = (),
     start: str = "scratch",
     groups: int | None = None,
     rounds: int | None = None,
@@ -68,7 +69,8 @@ def retrain(
 ) -> Run:
     """Train networks of a run, from scratch or from what the run `found`; options as on the command line.
 
-    Data in memory is given again. With `groups` the networks are trained in parallel, each on a group of clients.
+    Networks of the runs `beside` are trained with them. Data in memory is given again. With `groups` the networks are
+    trained in parallel, each on a group of clients.
     Further keywords are settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
     """
     options = {
@@ -82,7 +84,8 @@ def retrain(
         "engine.workers": workers,
     }
     named = {"data": data} if isinstance(data, str) else {}
-    raw = assemble_retraining(load(path), pick.split(","), options | named, start=start)
+    others = [load(other) for other in beside]
+    raw = assemble_retraining(load(path), pick.split(","), options | named, start=start, beside=others)
     experiment = resolve(merge(raw, {raw["method"]: method_settings}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)

@@ -89,7 +89,8 @@ def resume(
 
 def retrain(
     directory: Annotated[Path, typer.Argument(help="A run directory, of any method.")],
-    pick: Annotated[str, typer.Option(help="Networks of the run, by pick or name: high1,knee1,standard")] = "high",
+    pick: Annotated[str, typer.Option(help="Networks of the run, or made by hand: high,knee,resnet18")] = "high",
+    beside: Annotated[list[Path] | None, typer.Option(help="A run whose networks train too; may be repeated.")] = None,
     start: Annotated[str, typer.Option("--from", help="scratch, or found: go on from the run's weights.")] = "scratch",
     groups: Annotated[int | None, typer.Option(help="Networks in parallel, each on its own group of clients.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
@@ -123,8 +124,9 @@ def retrain(
         "seed": seed,
         "engine.workers": workers,
     }
-    experiment = resolve(assemble_retraining(load(directory), pick.split(","), options, settings or [], start))
-    _begin(experiment, out, data_dir, quiet)
+    others = [load(other) for other in beside or []]
+    raw = assemble_retraining(load(directory), pick.split(","), options, settings or [], start, others)
+    _begin(resolve(raw), out, data_dir, quiet)
 
 
 def sweep(
