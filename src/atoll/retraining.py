@@ -131,8 +131,11 @@ def _network(run: Run, pick: str) -> _Chosen:
         return _Chosen(_narrower(run, pick), run, pick)
     if pick == STANDARD:
         return _Chosen(_standard(run))
-    if pick in MODELS and pick not in _found_names(run):
+    found = _found_names(run)
+    if pick in MODELS and pick not in found:
         return _Chosen({"space": "fixed", "model": pick})
+    if found and pick not in found:
+        raise RunDirectoryError(f"{run.path}: no model '{pick}'; {nearest(pick, [*found, *MODELS])}")
     return _Chosen(_architecture(run, pick), run, pick)
 
 
