@@ -65,6 +65,16 @@ def test_pictures_are_written_and_found_by_the_command(retrained: Run, searched:
     assert names == {"front.svg", "rounds.svg", "hypervolume.svg"}
 
 
+def test_uploads_that_never_change_are_told_in_the_legend(retrained: Run, tmp_path: Path) -> None:
+    changing = draw_retraining({"run": retrained}, tmp_path / "changing.svg").read_text()
+    assert "weights of one upload" in changing and "<!-- full -->" in changing  # the sparse one's change
+    alone = search(
+        "retrain", made_table(), out=tmp_path / "alone", workers=0, rounds=2, networks={"full": NETWORKS["full"]}
+    )
+    steady = draw_retraining({"run": alone}, tmp_path / "steady.svg").read_text()
+    assert "<!-- full, 103 weights -->" in steady and "weights of one upload" not in steady
+
+
 def test_the_front_of_a_sparse_search_is_error_against_connections(searched: Run, tmp_path: Path) -> None:
     points = front(searched)
     assert points and all(list(point.costs) == ["connections"] for point in points)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
 from atoll.reading import Run
-from atoll.report.canvas import INK, PALETTE, new_figure, plain, save, tidy, whole_rounds
+from atoll.report.canvas import INK, PALETTE, new_figure, plain, save, short, tidy, whole_rounds
 from atoll.report.tracks import rounds_of, settings
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ PANELS = {
     "client_accuracy": "clients' own networks on\ntheir own training rows (%)",
     "connections": "weights of one upload,\nmean of the clients",
 }
+SENT = "connections"
 WIDE = 10  # connections that differ by more than this factor are drawn on a logarithmic axis
 STYLES = ("-", "--", ":")  # when there are more networks than colours
 
@@ -45,28 +46,33 @@ def curves(run: Run, quantity: str) -> dict[str, Curve]:
 
 
 def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
-    """A column for each run, a panel for each quantity that some run has; test accuracy goes before validation."""
+    """A column for each run, a panel for each quantity that some run has; test accuracy goes before validation.
+
+    Uploads that never change are told in the legend and need no panel.
+    """
     shown = {name: run for name, run in runs.items() if networks_of(run)}
     if not shown:
         raise ConfigError("none of these runs trains networks side by side; `atoll retrain` makes such a run")
     tested = any(curves(run, "test_accuracy") for run in shown.values())
+    steady = all(len(set(curve.values())) == 1 for run in shown.values() for curve in curves(run, SENT).values())
+    needless = [name for name, so in (("accuracy", tested), (SENT, steady)) if so]
     quantities = [
         quantity
         for quantity in PANELS
-        if any(curves(run, quantity) for run in shown.values()) and not (quantity == "accuracy" and tested)
-    ]
+        if quantity not in needless and any(curves(run, quantity) for run in shown.values())
+    ] or [SENT]
     figure = new_figure(6.4 * len(shown), 3.1 * len(quantities))
-    panels = figure.subplots(len(quantities), len(shown), squeeze=False, sharey="row")
+    panels = figure.subplots(len(quantities), len(shown), squeeze=False, sharex="col", sharey="row")
     colours = _colours([name for run in shown.values() for name in networks_of(run)])
     for column, (label, run) in enumerate(shown.items()):
         for row, quantity in enumerate(quantities):
-            _panel(panels[row][column], curves(run, quantity), quantity, colours)
+            _panel(panels[row][column], curves(run, quantity), quantity, colours, _labels(run, steady))
         panels[0][column].set_title(plain(label), fontsize=11, color=INK)
         panels[-1][column].set_xlabel("round")
         panels[0][column].legend(frameon=False, fontsize=8, loc="lower right")
     for row, quantity in enumerate(quantities):
         panels[row][0].set_ylabel(PANELS[quantity])
-        if quantity == "connections" and _wide(shown.values()):
+        if quantity == SENT and _wide(shown.values()):
             panels[row][0].set_yscale("log")  # the whole row shares it
     return save(figure, path)
 
@@ -131,19 +137,27 @@ def _colours(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     }
 
 
+def _labels(run: Run, steady: bool) -> dict[str, str]:
+    """What the legend calls each network."""
+    uploads = {name: max(curve.values()) for name, curve in curves(run, SENT).items()} if steady else {}
+    weights = {name: f", {short(upload)} weights" for name, upload in uploads.items()}
+    return {name: plain(name) + weights.get(name, "") for name in networks_of(run)}
+
+
 def _panel(
     axes: Axes,
     found: Mapping[str, Curve],
     quantity: str,
     colours: Mapping[str, tuple[str, str]],
+    labels: Mapping[str, str],
 ) -> None:
-    factor = 1 if quantity == "connections" else 100
+    factor = 1 if quantity == SENT else 100
     for name, curve in found.items():
         colour, style = colours[name]
         marker = "o" if len(curve) == 1 else None  # a single point has no line to be seen
         values = [factor * value for value in curve.values()]
-        axes.plot(list(curve), values, style, color=colour, marker=marker, linewidth=1.6, label=plain(name))
-    if quantity == "connections":
+        axes.plot(list(curve), values, style, color=colour, marker=marker, linewidth=1.6, label=labels[name])
+    if quantity == SENT:
         axes.yaxis.set_major_formatter("{x:,.0f}")
     whole_rounds(axes)
     tidy(axes)
@@ -151,7 +165,7 @@ def _panel(
 
 def _wide(runs: Iterable[Run]) -> bool:
     """Whether networks differ so much in connections that the smaller ones would lie on the axis."""
-    values = [value for run in runs for curve in curves(run, "connections").values() for value in curve.values()]
+    values = [value for run in runs for curve in curves(run, SENT).values() for value in curve.values()]
     return min(values) > 0 and max(values) > WIDE * min(values)
 
 
