@@ -88,7 +88,11 @@ def test_realtime_on_phones(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"network": {"staleness": "heavy"}}, ConfigError, "network.staleness: method fedavg waits for every reply"),
+        (
+            {"network": {"staleness": "heavy"}},
+            ConfigError,
+            "method fedavg makes no use of late replies",
+        ),
         ({"network": {}, "engine": {"deadline": 5.0}}, ConfigError, "set network.deadline"),
         ({"network": {"traces": str(tmp_path / "nowhere")}}, DataError, "there is no file or folder"),
         ({"network": {"traces": str(logs), "transport": ["tram"]}}, ConfigError, "no log of that kind"),
@@ -189,3 +193,33 @@ def test_killed_with_replies_in_flight(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL and not load(killed).finished
     again = soft(killed, MIXES[0], workers=2)
     assert whole is not None and again is not None and told(again) == told(whole)
+
+
+def test_what_failed_by_lot_is_drawn_again_after_a_pause(tmp_path: Path) -> None:
+    """Two clients who mostly do not answer: the run pauses, in rounds and while it measures, and gets there at last."""
+    path, pauses, tables = tmp_path / "run", [], {"network": {"dropout": 0.9}}
+    data = made_table(clients=2)
+
+    def go_on() -> Run | None:
+        try:
+            if pauses:
+                return resume(path, data=data)
+            return search("fedavg", data, out=path, workers=0, rounds=3, settings=tables)
+        except Paused as pause:
+            pauses.append(str(pause))
+            return None
+
+    finished = next((found for _ in range(60) if (found := go_on()) is not None), None)
+    assert finished is not None and finished.finished and pauses
+    attempts = [event["attempt"] for event in finished.history if "failed" in event and event["round"] == 1]
+    assert attempts == list(range(1, len(attempts) + 1))  # counted on over the pauses
+
+
+def test_changed_links_are_noticed(logs: Path, tmp_path: Path) -> None:
+    """By its name a log belongs to a means of transport; a device's file gives speeds and bandwidths."""
+    settings = NetworkSettings(traces=str(logs))
+    before = links_for(settings, 1, ["a", "b"]).digest
+    (logs / "bus_1.csv").rename(logs / "tram_1.csv")
+    assert links_for(settings, 1, ["a", "b"]).digest != before
+    digests = {links_for(NetworkSettings(device=name), 1, ["a"]).digest for name in ("phone", "board")}
+    assert len(digests) == 2

@@ -55,10 +55,15 @@ class Ledger:
         self.current.tasks += 1
         self.current.bytes_down += size
 
-    def received(self, fate: Fate, size: int = 0, macs: int = 0) -> None:
-        self.current.replies[fate] += 1
+    def received(self, fate: Fate | None, size: int = 0, macs: int = 0) -> None:
+        """A reply is here; None: what becomes of it is counted later."""
+        if fate is not None:
+            self.counted(fate)
         self.current.bytes_up += size
         self.current.client_macs += macs
+
+    def counted(self, fate: Fate) -> None:
+        self.current.replies[fate] += 1
 
     def changed_its_mind(self, old: Fate, new: Fate) -> None:
         """A reply that was counted as `old` turned out to be `new` (a method threw a stale one away)."""

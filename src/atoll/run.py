@@ -44,6 +44,7 @@ class Loop:
     def run(self) -> dict[str, Any]:
         """From the last checkpoint (or the start) to the result."""
         saved = self.directory.last_checkpoint()
+        tried = saved.get("tried", 0) if saved is not None else 0
         state, before = self._restore(saved) if saved is not None else self._begin()
         clock = _Clock(before)
         metrics = saved["metrics"] if saved is not None else {}
@@ -56,10 +57,11 @@ class Loop:
                 raise Paused(f"stopped after round {state.round} of {self.rounds}")
             if checkpoint.due():
                 checkpoint.measure(partial(self._checkpoint, state, value))
-            state, metrics = self._round(state, value, clock)
+            state, metrics = self._round(state, value, clock, tried)
+            tried = 0
         value = self._value(state, metrics, clock.seconds)
-        self._checkpoint(state, value)
-        return self._finish(state, value, clock)
+        self._checkpoint(state, value | {"tried": tried})
+        return self._finish(state, value, clock, tried)
 
     def _begin(self) -> tuple[Any, float]:
         return self.method.init(self.federation, stream(self.seed, "init")), 0.0
@@ -82,11 +84,14 @@ class Loop:
         self.directory.checkpoint(state.round, value)
         self.federation.saved(value["federation"])
 
-    def _round(self, state: Any, value: dict[str, Any], clock: _Clock) -> tuple[Any, Metrics]:
-        """One round, repeated with others when too few clients answer; after `patience` failures the run pauses."""
+    def _round(self, state: Any, value: dict[str, Any], clock: _Clock, tried: int) -> tuple[Any, Metrics]:
+        """One round, repeated with others when too few clients answer; after `patience` failures the run pauses.
+
+        `tried` is how often it failed before such a pause: what has failed by lot is not drawn again.
+        """
         number = state.round + 1
-        self.federation.begin(number)
-        for attempt in range(1, self.patience + 1):
+        self.federation.begin(number, tried)
+        for attempt in range(tried + 1, tried + self.patience + 1):
             try:
                 rng = stream(self.seed, "server", number, attempt)
                 state, metrics = self.method.step(state, self.federation, rng)
@@ -94,11 +99,11 @@ class Loop:
                 reason = str(problem)
                 self.directory.event({"round": number, "failed": reason, "attempt": attempt})
                 if self.watcher:
-                    self.watcher.round_failed(number, reason, attempt, self.patience)
+                    self.watcher.round_failed(number, reason, attempt - tried, self.patience)
                 continue
             self._after_round(state, metrics, clock)
             return state, metrics
-        self._checkpoint(state, value)
+        self._checkpoint(state, value | {"tried": attempt})
         raise Paused(f"round {number} failed {self.patience} times in a row: {reason}")
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
@@ -116,13 +121,8 @@ class Loop:
             total = self.federation.ledger.total()
             self.watcher.round_done(state.round, self.rounds, metrics, total, clock.seconds)
 
-    def _finish(self, state: Any, value: dict[str, Any], clock: _Clock) -> dict[str, Any]:
-        self.federation.begin(state.round + 1)
-        try:
-            found = self.method.results(state, self.federation, stream(self.seed, "results"))
-        except TooFewReplies as problem:
-            self.federation.saved(value["federation"])  # what was asked since then shall be asked again
-            raise Paused(f"the search is done, its networks could not be measured: {problem}") from problem
+    def _finish(self, state: Any, value: dict[str, Any], clock: _Clock, tried: int) -> dict[str, Any]:
+        found = self._results(state, value, tried)
         result = {
             "method": self.method.name,
             "status": "finished",
@@ -135,6 +135,18 @@ class Loop:
         }
         self.directory.result(result)
         return result
+
+    def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
+        """What the method has found, measured; tried again as a round is."""
+        self.federation.begin(state.round + 1, tried)
+        for attempt in range(tried + 1, tried + self.patience + 1):
+            again = () if attempt == 1 else (attempt,)
+            try:
+                return self.method.results(state, self.federation, stream(self.seed, "results", *again))
+            except TooFewReplies as problem:
+                reason = str(problem)
+        self._checkpoint(state, value | {"tried": attempt})  # what was asked since then shall be asked again
+        raise Paused(f"the search is done, its networks could not be measured: {reason}")
 
     def _keep(self, candidate: Candidate) -> dict[str, Any]:
         kept = {

@@ -248,3 +248,42 @@ def test_tasks_of_map_are_never_late_by_rounds() -> None:
         federation.forget(late)
         assert federation.ledger.current.replies == {"used": 0, "late": 0, "stale": 1, "rejected": 0, "failed": 0}
         assert times(federation)[0][-1] == "stale"
+
+
+def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
+    """A works 10 s and its reply is a round late: the round lasts those 10 s, and in the next one it is there."""
+    with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
+        federation.begin(1)
+        federation.send([task(A), task(B)])
+        assert federation.receive() == [] and federation.now == 10 and federation.busy == frozenset()
+        federation.begin(2)
+        federation.send([task(C)])  # 10 to 15, held back too
+        assert values(federation.receive()) == [A, B] and federation.now == 15
+        assert federation.ledger.current.simulated_seconds == 5
+        assert [row[2:6] for row in times(federation)] == [[0, 0, 10, 10], [0, 0, 1, 10]]
+    with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
+        federation.begin(1)
+        federation.send([task(A), task(B)])
+        federation.receive(deadline=4)  # A is at work until 10
+        federation.begin(2)
+        federation.send([task(B)])  # 4 to 5
+        assert values(federation.receive()) == [B] and federation.now == 5  # of round 1; A's cannot be there yet
+
+
+def test_silent_clients_take_no_room_before_they_are_asked_for() -> None:
+    with paced({A: 1, B: 1, C: 1}, dropout=1.0) as federation:
+        federation.begin(1)
+        replies = federation.map([task(A), task(B), task(C)])
+        assert not next(replies).ok and federation.undelivered == 0
+        assert [reply.error for reply in replies] == ["no reply", "no reply"]
+
+
+def test_a_download_that_was_cut_off_begins_anew() -> None:
+    """100 bytes a second and 10 s: a tensor of 4 kB does not arrive, so it is not there in the next attempt either."""
+    weights = Tensors({"w": np.arange(1, 1001, dtype=np.float32)})
+    line = Link(Trace.constant(100.0), Trace.constant(1e9))
+    with paced({}, dict.fromkeys((A, B, C), line), deadline=10.0) as federation:
+        federation.begin(1)
+        for _ in range(2):
+            (reply,) = federation.map([task(A, weights=weights)])
+            assert reply.error == "no reply within 10 s"

@@ -123,7 +123,7 @@ FAULTS = [
     ("bandwidth_kbps\n5\n", "line 1: no column duration_ms"),
     ("duration_ms,speed\n5,5\n", "line 1: no column bandwidth_kbps"),
     (HEAD, "no rows below its header"),
-    (HEAD + "5,1000\n-1,1000\n", "line 3: bandwidth_kbps = -1: must be zero or more"),
+    (HEAD + "5,1000\n-1,1000\n", "line 3: bandwidth_kbps = -1: must be from zero to 1e+12"),
     (HEAD + "5,-1000\n", "line 2: duration_ms = -1000: must be"),
     (HEAD + "5,1000\nfast,1000\n", "line 3: bandwidth_kbps = 'fast' is not a number"),
     (HEAD + "5,1000\n\n5\n", "line 4: duration_ms is missing"),
@@ -131,6 +131,8 @@ FAULTS = [
     (HEAD + "inf,1000\n", "line 2: bandwidth_kbps = inf: must be"),
     (HEAD + "0,1000\n0,1000\n", "the bandwidth is zero throughout"),
     (HEAD + "5,0\n0,1000\n", "the bandwidth is zero throughout"),
+    (HEAD + "1e308,1000\n", "line 2: bandwidth_kbps = 1e308: must be from zero to 1e+12"),
+    (HEAD + "1e-9,1000\n", "carries 1.25e-07 bytes before it begins anew"),
 ]
 
 

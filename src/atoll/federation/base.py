@@ -11,7 +11,8 @@ The contract (`atoll.testing.EngineContract` tests it):
 2. A failed, silent or rejected client is a `Reply` with `error`; nothing raises, nothing hangs. A quorum that can no
    longer be met returns what there is.
 3. A client does one task at a time; its memory lives on between tasks, and a failed task leaves it as it was.
-4. A client's random stream is named by (seed, round, client, number of the task within its round).
+4. A client's random stream is named by (seed, round, client, number of the task within its round). A round that is
+   tried again after a pause goes on with other numbers.
 5. `map` streams: at most a few replies that were not delivered yet are in memory.
 """
 
@@ -28,6 +29,7 @@ from atoll.federation.holdings import Holdings
 from atoll.ledger import Fate, Ledger
 from atoll.messages import ClientInfo, Payload, Reply, Task
 
+APART = 10**6  # between the numbers of a round's tasks before and after a pause: a client gets fewer in one sitting
 STRAYS = 10  # that a round tells of: endless junk must not fill the log
 
 
@@ -94,7 +96,8 @@ class Federation:
         self._known = {info.name for info in (*clients, *benchmark)}
         self._memory: dict[str, Payload] = {}
         self._holdings = Holdings()
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # of each client's next task in this round, for its random stream
+        self._first_number = 0
         self._orders = 0
         self._last_send: set[int] = set()
         self._waiting: dict[int, Envelope] = {}  # sent, not started
@@ -112,11 +115,12 @@ class Federation:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
         return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
 
-    def begin(self, number: int) -> None:
-        """Called by the run loop at the start of each round."""
+    def begin(self, number: int, tried: int = 0) -> None:
+        """Called by the run loop at the start of each round, which has failed so often before the run paused."""
         self.round = number
         self._strays.clear()
         self._numbers.clear()
+        self._first_number = tried * APART
         self.ledger.open_round()
 
     # -- talking to clients ---------------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ class Federation:
         """Book a task: its order, its stream's number, its bytes; remember what its client now holds."""
         order, self._orders = self._orders, self._orders + 1
         self._last_send.add(order)
-        number = self._numbers.get(task.client, 0)
+        number = self._numbers.get(task.client, self._first_number)
         self._numbers[task.client] = number + 1
         digests = wire.tensor_digests(task.payload)
         if task.client not in self._known:
@@ -286,7 +290,7 @@ class Federation:
         self._book(envelope.task, fate, outcome.size)
         self._done[envelope.order] = reply
 
-    def _judge(self, envelope: Envelope, outcome: Outcome) -> tuple[Reply, Fate]:
+    def _judge(self, envelope: Envelope, outcome: Outcome) -> tuple[Reply, Fate | None]:
         task = envelope.task
         if outcome.error is not None:
             return Reply(task, error=outcome.error, round=envelope.round), "failed"
@@ -298,9 +302,10 @@ class Federation:
             self._memory[task.client] = outcome.memory
         else:
             self._memory.pop(task.client, None)
-        return Reply(task, payload, round=envelope.round), "used" if envelope.round == self.round else "late"
+        return Reply(task, payload, round=envelope.round), None
 
-    def _book(self, task: Task, fate: Fate, size: int) -> None:
+    def _book(self, task: Task, fate: Fate | None, size: int) -> None:
+        """What arrived has cost its client. If it is good (None), the round that gets it decides whether it is late."""
         if not task.audit:
             self.ledger.received(fate, size, 0 if fate == "failed" else task.macs)
 
@@ -313,7 +318,10 @@ class Federation:
 
     def _deliver(self, order: int) -> Reply:
         self._last_send.discard(order)
-        return self._done.pop(order)
+        reply = self._done.pop(order)
+        if reply.ok and not reply.task.audit:
+            self.ledger.counted("used" if reply.round == self.round else "late")
+        return reply
 
 
 def _plain_task(task: Task) -> Payload:

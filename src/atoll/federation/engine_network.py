@@ -41,7 +41,7 @@ def on_network(inner: Engine, network: NetworkSettings, request: Request, takes_
         raise ConfigError("engine.deadline counts real seconds, the virtual network its own; set network.deadline")
     if network.staleness is not None and not takes_late:
         raise ConfigError(
-            f"network.staleness: method {request.method} waits for every reply and knows no late ones; set "
+            f"network.staleness: method {request.method} makes no use of late replies, only fedrl does; set "
             "network.dropout or network.deadline",
         )
     return NetworkEngine(inner, network, request)

@@ -25,6 +25,10 @@ class Holdings:
         self.newest = self.newest if digests == self.newest else digests
         self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], self.newest)
 
+    def lose(self, client: str) -> None:
+        """What the client was being sent did not reach it, so nothing is counted on any more."""
+        self.last.pop(client, None)
+
     def to_plain(self) -> Payload:
         """Each set once, and the numbers of the two that each client holds."""
         numbers: dict[frozenset[str], int] = {}

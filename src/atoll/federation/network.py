@@ -13,7 +13,8 @@ first. What differs from an engine that waits for real:
 
 - A task may get no answer at all (`dropout`). Its reply is an error when a deadline is over, when nothing else is
   under way, or when the next round begins, whatever is first.
-- By a `staleness` mix a reply to a task of `send` comes exactly so many rounds late; its client goes on meanwhile.
+- By a `staleness` mix a reply to a task of `send` comes exactly so many rounds late; its client goes on meanwhile, and
+  a round that waits for it waits only until its work is done.
 - A deadline is in virtual seconds. Audits measure for the report, take no time and are always answered.
 """
 
@@ -48,16 +49,18 @@ class Parcel:
 
     order: int
     reply: Reply
-    fate: Fate  # as far as it is known before it arrives: used, rejected or failed
+    fate: Fate | None  # rejected or failed; None: it is good, and used or late as it arrives
     size: int
     journey: Journey
     due: int  # the first round in which it may arrive
 
     def arrives(self, round_number: int) -> float:
-        """When it is there, as seen from this round. One that is late by a number of rounds arrives with its round."""
-        if self.due > round_number:
-            return math.inf
-        return self.journey.arrived if self.due == self.reply.round else -math.inf
+        """When it is there, as seen from this round."""
+        return math.inf if self.held(round_number) else self.journey.arrived
+
+    def held(self, round_number: int) -> bool:
+        """It is late by a number of rounds, and that round is yet to come."""
+        return self.due > round_number
 
 
 class NetworkFederation(Federation):
@@ -84,8 +87,8 @@ class NetworkFederation(Federation):
         """Virtual seconds since the beginning of the run."""
         return self._clock
 
-    def begin(self, number: int) -> None:
-        super().begin(number)
+    def begin(self, number: int, tried: int = 0) -> None:
+        super().begin(number, tried)
         self._timeline.open(self._clock)
         self._clients = self._measured(self._clients)
         self._give_up_on_the_silent()
@@ -120,8 +123,9 @@ class NetworkFederation(Federation):
         counted = self._last_send or {*self._travelling, *self._silent}
         wanted = len(self._last_send) if at_least is None else min(at_least, len(counted))
         self._land_what_is_here()
-        while len(counted & self._done.keys()) < wanted:
-            coming = min((parcel.arrives(self.round) for parcel in self._travelling.values()), default=math.inf)
+        while self._answered(counted) < wanted:
+            under_way = (parcel.journey.arrived for parcel in self._travelling.values())
+            coming = min((moment for moment in under_way if moment > self._clock), default=math.inf)
             self._pass_time(min(coming, end))
             if coming > end or coming == math.inf:
                 self._give_up_on_the_silent()
@@ -135,10 +139,10 @@ class NetworkFederation(Federation):
         end = math.inf if self.deadline is None else self._clock + self.deadline
         orders = [self._enter(task) for task in tasks]
         self._streamed |= dict.fromkeys(self._waiting.keys() & set(orders), end)
-        for order in sorted(self._silent.keys() & set(orders)):
-            self._times[order] = end
-            self._fall_silent(self._silent.pop(order), end)
         for order in orders:
+            if order in self._silent:  # not before it is asked for: its error would take the room of work to be done
+                self._times[order] = end
+                self._fall_silent(self._silent.pop(order), end)
             while order not in self._done:
                 self._feed(streaming=True)
                 self._collect(None)
@@ -183,6 +187,12 @@ class NetworkFederation(Federation):
         name = ("dropout", envelope.round, envelope.task.client, envelope.number)
         return bool(stream(self._seed, *name).random() < self._dropout)
 
+    def _answered(self, orders: set[int]) -> int:
+        """How many of these are here, or would be if the staleness mix did not hold them back."""
+        at_hand = (self._travelling[order] for order in orders & self._travelling.keys())
+        held = sum(parcel.held(self.round) and parcel.journey.arrived <= self._clock for parcel in at_hand)
+        return len(orders & self._done.keys()) + held
+
     def _lateness(self, envelope: Envelope) -> int:
         """How many rounds late the reply comes."""
         if self._shares is None or envelope.round <= self._prompt_rounds:
@@ -207,6 +217,8 @@ class NetworkFederation(Federation):
         journey = self._links.get(task.client, INSTANT).journey(began, envelope.size, task.macs, outcome.size)
         if end is not None and journey.arrived > end:
             outcome = Outcome(order, error=f"no reply within {self.deadline:g} s")
+            if journey.downloaded > end:
+                self._holdings.lose(task.client)
             journey = journey.cut(end)
         self._free[task.client] = journey.arrived
         reply, fate = self._judge(envelope, outcome)
@@ -226,11 +238,10 @@ class NetworkFederation(Federation):
                 self._land(parcel if not late else replace(parcel, journey=parcel.journey.held_until(self._clock)))
 
     def _land(self, parcel: Parcel) -> None:
-        reply, fate = parcel.reply, parcel.fate
-        if reply.ok:
-            fate = "used" if reply.round == self.round else "late"
-        self._book(reply.task, fate, parcel.size)
-        self._timeline.add(parcel.order, reply, parcel.journey, fate)
+        reply = parcel.reply
+        self._book(reply.task, parcel.fate, parcel.size)
+        in_time: Fate = "used" if reply.round == self.round else "late"
+        self._timeline.add(parcel.order, reply, parcel.journey, parcel.fate or in_time)
         self._done[parcel.order] = reply
 
     def _give_up_on_the_silent(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,8 +81,9 @@ def links_for(settings: NetworkSettings, seed: int, names: Sequence[str], data_d
     logs = _logs(settings, data_dir)
     links = _travelling(settings, logs, seed, names) if logs else dict.fromkeys(names, _fixed(settings, profile))
     complete = {name: replace(link, speed=_speed(settings, profile, seed, name)) for name, link in links.items()}
-    digest = hashlib.sha256("".join(log.digest for log in logs).encode()).hexdigest()
-    return Links(complete, digest)
+    files = [(log.name, log.digest) for log in logs]  # by its name a log belongs to a means of transport
+    known = json.dumps([files, None if profile is None else profile.model_dump(mode="json")], sort_keys=True)
+    return Links(complete, hashlib.sha256(known.encode()).hexdigest())
 
 
 def _logs(settings: NetworkSettings, data_dir: Path | None) -> list[Log]:
@@ -131,10 +133,11 @@ def _means(settings: NetworkSettings, logs: Sequence[Log], seed: int, clients: i
         if means not in known:
             raise ConfigError(f"network.transport = {means!r}: no log of that kind; {nearest(means, known)}")
     if isinstance(settings.transport, dict):
-        dealt = [means for means, count in settings.transport.items() for _ in range(count)]
-        if len(dealt) != clients:
-            rule = f"names {len(dealt)} clients and there are {clients}"
+        named = sum(settings.transport.values())
+        if named != clients:
+            rule = f"names {named} clients and there are {clients}"
             raise ConfigError(f"network.transport {rule}; make the numbers add up to {clients}, or give a list")
+        dealt = [means for means, count in settings.transport.items() for _ in range(count)]
     else:
         dealt = [wanted[number % len(wanted)] for number in range(clients)]
     order = stream(seed, "network", "means").permutation(clients)

@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 MIXES: dict[str, tuple[float, ...]] = {"heavy": (30, 40, 20, 10), "light": (90, 9, 0.9, 0.1)}  # the paper's two
 LTE = "lte"
+# Limits far outside of any device or line, within which sums of times and bytes stay numbers.
+SLOWEST, FASTEST, LONGEST = 1.0, 1e18, 1e9
 
 
 class NetworkSettings(BaseModel):
@@ -27,14 +29,14 @@ class NetworkSettings(BaseModel):
 
     traces: str | None = Field(default=None, min_length=1)  # "lte", or a folder or CSV file of bandwidth logs
     transport: Literal["all"] | list[str] | dict[str, int] = "all"  # means of transport; with numbers: clients of each
-    bandwidth: float | None = Field(default=None, gt=0)  # bytes per second, for ever, instead of traces
-    latency: float | None = Field(default=None, ge=0)  # seconds on top of each transfer; None: as the traces say
+    bandwidth: float | None = Field(default=None, ge=SLOWEST, le=FASTEST)  # bytes per second, instead of traces
+    latency: float | None = Field(default=None, ge=0, le=LONGEST)  # seconds on top of each transfer; None: the traces'
     speed: float | list[float] | None = None  # multiply-accumulates per second; two: drawn in between, log-uniform
     device: str | None = None  # phone, board or a file: speed, and bandwidth unless it is given
     dropout: float = Field(default=0.0, ge=0, le=1)  # probability that a task gets no answer
     staleness: Literal["heavy", "light"] | list[float] | None = None  # shares of replies 0, 1, 2, ... rounds late
     staleness_after: int = Field(default=0, ge=0)  # so many rounds are without it, for instance a warm-up
-    deadline: float | None = Field(default=None, gt=0)  # virtual seconds that a round waits for its replies
+    deadline: float | None = Field(default=None, gt=0, le=LONGEST)  # virtual seconds that each wait for replies lasts
 
     # Before pydantic looks: of a value that fits none of several kinds it would say what is wrong with the first kind.
 
@@ -53,16 +55,17 @@ class NetworkSettings(BaseModel):
     @classmethod
     def _speed_is_possible(cls, value: Any) -> Any:
         speeds = value if isinstance(value, list) else [value]
-        known = all(_is_number(speed) and speed > 0 for speed in speeds)
+        known = all(_is_number(speed) and SLOWEST <= speed <= FASTEST for speed in speeds)
         if value is not None and (not known or (isinstance(value, list) and (len(value) != 2 or value[0] > value[1]))):
-            raise ValueError("must be MACs per second above 0, one number or [lowest, highest]")
+            raise ValueError("must be MACs per second, 1 to 1e18, one number or [lowest, highest]")
         return value
 
     @field_validator("staleness", mode="before")
     @classmethod
     def _shares_are_possible(cls, value: Any) -> Any:
-        shares = isinstance(value, list) and all(_is_number(share) and share >= 0 for share in value) and sum(value) > 0
-        if value is not None and not shares and value not in list(MIXES):
+        shares = value if isinstance(value, list) else [-1]
+        possible = all(_is_number(share) and 0 <= share <= FASTEST for share in shares) and sum(shares) > 0
+        if value is not None and not possible and value not in list(MIXES):
             raise ValueError('must be "heavy", "light", or shares of replies 0, 1, 2, ... rounds late: [60, 30, 10]')
         return value
 
@@ -94,4 +97,4 @@ class NetworkSettings(BaseModel):
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is int or (type(value) is float and math.isfinite(value))

@@ -21,6 +21,8 @@ from atoll.errors import DataError
 
 Floats = npt.NDArray[np.float64]
 BYTES = 125.0  # per second, in a thousand bits per second
+LARGEST = 1e12  # of any value: beyond it sums are no numbers any more
+LEAST = 1.0  # bytes that a log must carry before it begins anew
 REQUIRED = ("bandwidth_kbps", "duration_ms")
 
 
@@ -119,8 +121,11 @@ def read_log(path: Path) -> Log:
     if not values:
         raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one")
     bandwidth, duration, latency = np.array(values, dtype=np.float64).T
-    if not np.any(bandwidth * duration > 0):
+    carried = float(np.sum(bandwidth * BYTES * duration / 1000))
+    if carried == 0:
         raise DataError(f"{path}: the bandwidth is zero throughout, nothing would ever arrive; leave this log out")
+    if carried < LEAST:
+        raise DataError(f"{path}: it carries {carried:g} bytes before it begins anew; a log must carry at least one")
     kept = duration > 0
     trace = Trace(duration[kept] / 1000, bandwidth[kept] * BYTES, latency[kept] / 1000)
     return Log(path.name, means_of(path), trace, hashlib.sha256(content).hexdigest())
@@ -139,6 +144,6 @@ def _number(path: Path, line: int, name: str, text: str | None) -> float:
         value = float(text)
     except ValueError:
         raise DataError(f"{path}, line {line}: {name} = {text.strip()!r} is not a number") from None
-    if not math.isfinite(value) or value < 0:
-        raise DataError(f"{path}, line {line}: {name} = {text.strip()}: must be zero or more, and finite")
+    if not 0 <= value <= LARGEST:
+        raise DataError(f"{path}, line {line}: {name} = {text.strip()}: must be from zero to {LARGEST:g}")
     return value

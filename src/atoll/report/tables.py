@@ -80,7 +80,10 @@ def cost_table(bills: Sequence[Bill], against: Bill, device: str | None) -> Tabl
         table.add_column(cell(one.name), justify="right")
     table.add_row("rounds", *(f"{one.rounds:,}" for one in bills))
     table.add_row("clients", *(f"{one.clients:,}" for one in bills))
-    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in bills), end_section=True)
+    clocks = [one.account.simulated_seconds for one in bills]
+    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in bills), end_section=not any(clocks))
+    if any(clocks):  # how long the whole search takes, not a sum over clients
+        table.add_row("virtual seconds", *(f"{seconds:,.4g}" for seconds in clocks), end_section=True)
     for name, words in QUANTITIES.items():
         if against.amount(name) is not None:
             table.add_row(words, *(short(one.amount(name) or 0) for one in bills))

@@ -25,7 +25,7 @@ def assign(
 ) -> list[int]:
     """For each client, in the order of `rates`, the number of the sub-model it gets; every sub-model goes to one.
 
-    adaptive   the largest to the fastest link; equal ones in the order in which they are given
+    adaptive   the largest to the fastest link; among equally fast ones by lot, lest one client always get the largest
     random     any to any
     same       as they come: sub-models are taken to be of one size, so there is nothing to sort
 
@@ -41,7 +41,9 @@ def assign(
     if rule != "adaptive":
         raise ConfigError(f"assignment = {rule!r}: unknown; {nearest(str(rule), RULES)}")
     by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-    by_rate = sorted(range(len(rates)), key=lambda client: -_known(rates[client]))
+    tied = len(set(rates)) < len(rates)
+    clients = [int(client) for client in rng.permutation(len(rates))] if tied else range(len(rates))
+    by_rate = sorted(clients, key=lambda client: -_known(rates[client]))
     given = dict(zip(by_rate, by_size, strict=True))
     return [given[client] for client in range(len(rates))]
 
