@@ -50,7 +50,11 @@ def start(
     find_method(experiment.method)(fitted, engine.schema)  # what does not fit is said before anything is written
     manifest = _manifest(experiment, engine) | {"run": uuid.uuid4().hex}
     with RunDirectory.create(out, dump(experiment), manifest) as directory:
-        _run(experiment, engine, manifest["run"], directory, watcher, stop)
+        try:
+            _run(experiment, engine, manifest["run"], directory, watcher, stop)
+        except ConfigError:
+            directory.discard()  # what only the clients' data could tell: the folder is free for the mended command
+            raise
     return load(out)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from atoll import spaces
-from atoll.learning.alternating import Alternation, search_locally
+from atoll.learning.alternating import Alternation, judged_rows, search_locally
 from atoll.learning.networks import load, network
 from atoll.rng import stream
 from atoll.spaces import darts
@@ -77,3 +77,13 @@ def test_nothing_is_left_in_the_module() -> None:
     )
     assert first.tensors.whole_digest() == again.tensors.whole_digest()
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(("train", "validation", "batch"), [(12, 12, 100), (20, 5, 8), (17, 7, 3), (9, 4, 4)])
+def test_the_rows_that_judge_are_those_that_pass_through_the_network(train: int, validation: int, batch: int) -> None:
+    settings, module, seen = replace(SETTINGS, epochs=2, batch=batch), network(ARCH), []
+    hook = module.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    tensors = spaces.initial(ARCH, stream(1, "supernet"))
+    search_locally(module, tensors, darts.ALPHAS, part(1, train), part(2, validation), settings, stream(1, "client"))
+    hook.remove()  # a module is kept and used again
+    assert sum(seen) == 2 * train + judged_rows(train, validation, settings)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from atoll.errors import TooFewReplies
 from atoll.federation.base import Outcome
 from atoll.messages import Payload, Task, Tensors
-from atoll.methods.fedrl import FedRL, FedRLState
+from atoll.methods.fedrl import FedRL, FedRLState, _Heard
 from atoll.rng import stream
 from atoll.search import policy
+from atoll.search.descent import shortened
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
 
 BIAS = "head.0.bias"  # every sub-model has it
@@ -126,16 +129,89 @@ def test_a_compensated_gradient_that_overflows_is_thrown_away() -> None:
 
 
 def test_a_bound_holds_each_reply_before_it_is_compensated() -> None:
-    """A hundred times the gradient is shortened to the bound, and so is its quadratic term."""
-    method = make(quorum=0.6, bound=1.0)
-    federation = federation_of({"one": 1.0, "two": 1.0, "late": 100.0})
+    """Every reply is shortened to a length of 1; then the late one's own square makes up for the drift of round 1."""
+    method, values = make(quorum=0.6, bound=1.0), {"one": 1.0, "two": 1.0, "late": 100.0}
+    federation = federation_of(values)
+    start = method.init(federation, stream(1, "init"))
+    federation.held = {"late"}
+    state, _ = play(method, federation, start)
+    federation.held = set()
+    after, metrics = play(method, federation, state)
+    assert metrics["thrown"] == 0
+    drift, total = state.weights[BIAS] - start.weights[BIAS], np.zeros_like(state.weights[BIAS])
+    for task in federation.tasks[2:]:  # the late one of round 1, and the two of round 2
+        whole = {name: np.full_like(array, values[task.client]) for name, array in task.payload["weights"].items()}
+        own = shortened(whole, 1.0)[BIAS]
+        total += own + (0.1 * own * own * drift if task.client == "late" else 0)
+    assert np.allclose(state.weights[BIAS] - after.weights[BIAS], total / 3, rtol=0, atol=2e-7)
+    late = total - 2 * shortened(whole, 1.0)[BIAS]
+    assert np.abs(late - total / 3).max() > 1e-6  # the figures are large enough to tell
+
+
+def test_who_is_still_at_work_is_waited_for_when_those_asked_fail() -> None:
+    """A site that is down answers at once, again and again: that alone must not stop the others' search."""
+
+    class ForAWhile(set[str]):
+        looks = 0
+
+        def __contains__(self, name: object) -> bool:
+            self.looks += name != "broken"
+            return name != "broken" and self.looks < 9
+
+    def answer(task: Task) -> Payload:
+        if task.client == "broken":
+            raise ValueError("the site is down")
+        return answering({"one": 1.0, "two": 1.0}, {"one": 2, "two": 6})(task)
+
+    federation = LateFederation(["broken", "one", "two"], answer, SCHEMA)
+    federation.held = ForAWhile()
+    _, metrics = play(make(quorum=0.3), federation)
+    assert metrics["ages"][0] >= 1
+
+
+def test_a_reply_to_what_was_asked_in_an_earlier_attempt_is_thrown_away() -> None:
+    """A round that is tried again draws anew: the gradient of another sub-model must not be taken for this one's."""
+    method = make(quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 2.0})
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    other = (state.past_keys["1"]["late"] + 1) % 8
+    federation.held = set()
+    _, metrics = play(method, federation, replace(state, past_keys={"1": {"late": other}}))
+    assert metrics["thrown"] == 1 and metrics["ages"] == [2, 0, 0]
+
+
+def test_a_reply_that_was_here_before_it_was_asked_for_is_late_all_the_same() -> None:
+    """It arrives while something else of its round is streamed, and is delivered, and thrown away, in the next."""
+    method = make(stale="throw", quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 2.0})
     federation.held = {"late"}
     state, _ = play(method, federation)
     federation.held = set()
-    after, metrics = play(method, federation, state)
-    change = {name: array - after.weights[name] for name, array in state.weights.items()}
-    length = np.sqrt(sum(np.sum(array**2) for array in change.values()))
-    assert metrics["thrown"] == 0 and length < 1.01
+    list(federation.map([federation.tasks[0]]))
+    play(method, federation, state)
+    counts = [account.replies for account in federation.ledger.rounds]
+    assert [row["used"] for row in counts] == [3, 3] and [row["stale"] for row in counts] == [0, 1]
+    assert all(count >= 0 for row in counts for count in row.values())
+
+
+def test_the_moving_average_of_the_search_starts_anew_even_without_a_reply() -> None:
+    method = make(warmup=1, quorum=0.5)
+    federation = federation_of({"one": 1.0, "two": 1.0})
+    warm, _ = play(method, federation)
+    assert len(warm.recent) == 1
+    assert method._update(warm, _Heard(), "search").recent == []
+
+
+def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_trained() -> None:
+    method = make(rounds=2, retrain=1, quorum=0.6)
+    federation = federation_of({"one": 1.0, "two": 1.0, "late": 2.0})
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    federation.held = set()
+    with pytest.raises(TooFewReplies):  # these clients know nothing but gradients
+        play(method, federation, state)
+    assert federation.ledger.current.replies["stale"] == 1 and federation.ledger.current.replies["late"] == 0
 
 
 # -- replies that nobody asked for -------------------------------------------------------------------------------------

@@ -110,10 +110,40 @@ def test_slow_clients_are_asked_when_they_are_free(tmp_path: Path) -> None:
 
 def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> None:
     """Rounds pass without an update until replies come; who is busy is not asked again."""
-    own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 16}
+    own = {**SMALL, "retrain": 0, "deadline": 0.2, "rounds": 16}
     data, tables = made_images(clients=3, side=6), {"network": {"speed": 1e6}}
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     rounds = [event["metrics"] for event in run.rounds]
     assert rounds[0]["asked"] == 3 and "accuracy" not in rounds[0] and rounds[1]["asked"] == 0
     heard = [sum(metrics["ages"]) + metrics["thrown"] for metrics in rounds]
     assert max(heard) > 0 and all(("accuracy" in m) == (sum(m["ages"]) > 0) for m in rounds)
+
+
+def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
+    """Replies that are always too late would leave the supernet as it was drawn, after a search that seems to work."""
+    own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 8}
+    tables = {"network": {"speed": 1e6}}
+    with pytest.raises(
+        Paused, match="no reply of the whole search came in time to count; give clients a longer deadline"
+    ):
+        atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
+
+
+def test_late_replies_on_slow_lines_take_their_time_and_everybody_is_asked(tmp_path: Path) -> None:
+    """The staleness mix holds replies back; it does not make work quicker, nor keep a client from being asked again."""
+    own = {**SMALL, "retrain": 0, "rounds": 6, "warmup": 3}
+    tables = {"network": {"speed": 1e6, "bandwidth": 1e5, "staleness": [1, 1, 1]}}
+    data = made_images(clients=4, side=6)
+    run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
+    for event in run.rounds:
+        assert event["metrics"]["asked"] == 4 and event["ledger"]["simulated_seconds"] > 0.01
+        for _, _, began, downloaded, computed, arrived, _ in event["network"]["tasks"]:
+            assert began < downloaded < computed < arrived
+
+
+def test_a_found_network_that_diverges_is_not_passed_off_as_trained(tmp_path: Path) -> None:
+    own = {**SMALL, "rounds": 4, "warmup": 1, "retrain": 2, "retrain_lr": 1e30}
+    run = atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, **own)
+    assert [event["metrics"].get("diverged") for event in run.rounds] == [None, None, True, True]
+    (path,) = run.result["candidates"]
+    assert path["id"] == "path" and "best" in path["picks"] and "retrain_lr = 1e+30" in path["about"]["diverged"]

@@ -87,6 +87,57 @@ def test_larger_sub_models_go_over_faster_links_and_keys_are_kept_for_who_got_th
     assert metrics["size_share"] == pytest.approx(np.mean(list(sizes.values())) / darts.weight_count(method.supernet))
 
 
+@pytest.mark.parametrize("rule", ["adaptive", "same", "random"])
+def test_who_gets_which_sub_model_is_a_setting(rule: str) -> None:
+    method, federation = make(transmission=rule), federation_of(dict.fromkeys("abcdef", 0.0))
+    federation.rates(a=1.0, b=6.0, c=2.0, d=5.0, e=3.0, f=4.0)
+    start = method.init(federation, stream(1, "init"))
+    play(method, federation, start)
+    rng = stream(1, "round", 1)
+    drawn = [policy.draw(start.alpha, rng).tolist() for _ in "abcdef"]
+    given = [[task.payload["architecture"]["key"][kind] for kind in darts.KINDS] for task in federation.tasks]
+    sizes = [darts.weight_count(task.payload["architecture"]) for task in federation.tasks]
+    assert sorted(given) == sorted(drawn) and (given == drawn) == (rule == "same")
+    assert (sizes == [sorted(sizes)[place] for place in (0, 5, 1, 4, 2, 3)]) == (rule == "adaptive")
+
+
+def test_how_the_policy_climbs_is_a_setting() -> None:
+    own = {"policy_lr": 0.5, "policy_decay": 0.1, "policy_clip": 0.01, "policy_betas": [0.2, 0.3]}
+    method, federation = make(**own), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6})
+    start = method.init(federation, stream(1, "init"))
+    first, _ = play(method, federation, start)
+    second, _ = play(method, federation, first)
+    alpha, climb, ascent = start.alpha, policy.Ascent().start(start.alpha), policy.Ascent(0.5, 0.1, 0.01, (0.2, 0.3))
+    baseline = 0.5
+    for tasks in (federation.tasks[:2], federation.tasks[2:]):
+        keys = [np.array([task.payload["architecture"]["key"][kind] for kind in darts.KINDS]) for task in tasks]
+        baseline = 0.99 * 0.4 + 0.01 * baseline
+        slopes = [policy.log_gradient(alpha, key) for key in keys]
+        alpha, climb = ascent.step(alpha, policy.reinforce([0.2, 0.6], baseline, slopes), climb)
+    assert np.allclose(second.alpha, alpha, rtol=0, atol=1e-12)
+
+
+def test_the_window_of_the_moving_average_is_a_setting() -> None:
+    method, federation, state = make(window=2), federation_of({"one": 0.0, "two": 0.0}), None
+    for _ in range(3):
+        state, _ = play(method, federation, state)
+    assert state is not None and len(state.recent) == 2
+
+
+def test_how_the_found_network_is_trained_is_a_setting() -> None:
+    """The task of its first round carries it all; these clients know nothing but gradients, so the round fails."""
+    size = {"retrain_channels": 3, "retrain_cells": 2, "retrain_batch": 7, "retrain_epochs": 2, "retrain_lr": 0.3}
+    rest = {"retrain_momentum": 0.4, "retrain_weight_decay": 0.2, "retrain_crop": 1, "retrain_flip": 0.5}
+    method = make(rounds=1, retrain=1, **size, **rest, retrain_cutout=2)
+    federation = federation_of({"one": 0.0, "two": 0.0})
+    with pytest.raises(TooFewReplies):
+        play(method, federation)
+    sent = federation.tasks[0].payload
+    assert (sent["architecture"]["channels"], sent["architecture"]["cells"]) == (3, 2)
+    assert (sent["batch"], sent["epochs"], sent["lr"], sent["momentum"], sent["weight_decay"]) == (7, 2, 0.3, 0.4, 0.2)
+    assert sent["augmentation"] == {"crop": 1, "flip": 0.5, "cutout": 2}
+
+
 def test_sub_models_are_slices_and_their_costs_follow_the_rule() -> None:
     method, federation = make(batch=4), federation_of({"one": 0.0, "two": 0.0}, {"one": 1, "two": 1})
     before = method.init(federation, stream(1, "init"))

@@ -56,7 +56,7 @@ def test_rows_that_an_accuracy_is_counted_over() -> None:
         ({}, 1, "clients = 1: sub-models are compared with each other; give two clients or more"),
         ({"retrain": 17}, 10, "retrain = 17: the last of 16 rounds; give at most 16"),
         ({"warmup": 14, "retrain": 4}, 10, "warmup = 14: 12 of 16 rounds come before"),
-        ({"retrain_crop": 8}, 10, "crop = 8: images of 8x8 pixels take 7 at most"),
+        ({"retrain_crop": 8}, 10, "retrain_crop = 8: images of 8x8 pixels take 7 at most"),
         ({"policy_betas": [0.5, 1.0]}, 10, "policy_betas"),
     ],
 )

@@ -80,6 +80,14 @@ def search_locally(
     return Searched(values(tensors, parameters), correct, settings.epochs * len(rows))
 
 
+def judged_rows(train: int, validation: int, settings: Alternation) -> int:
+    """Rows that a local search judges alphas by: for every batch of training rows one of the validation rows."""
+    batches = settings.epochs * len(bounds(train, settings.batch))
+    lengths = [stop - start for start, stop in bounds(validation, settings.batch)]
+    passes, rest = divmod(batches, len(lengths))
+    return passes * sum(lengths) + sum(lengths[:rest])
+
+
 def _loss(module: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(module(inputs), labels)
 

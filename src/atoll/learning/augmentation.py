@@ -38,17 +38,21 @@ class Augmentation:
     def from_payload(cls, payload: Mapping[str, Any]) -> Augmentation:
         return cls(**payload.get("augmentation", {}))
 
-    def check(self, schema: Schema) -> None:
-        """It must suit the data: images, and not so small that nothing of them would be left."""
+    def check(self, schema: Schema, prefix: str = "") -> None:
+        """It must suit the data: images, and not so small that nothing of them would be left.
+
+        `prefix` is what the settings' names begin with.
+        """
         for name, value in asdict(self).items():
             if value and schema.kind != "image":
-                raise ConfigError(f"{name} = {value}: the data is a table, and only images are augmented; set it to 0")
+                rule = "the data is a table, and only images are augmented; set it to 0"
+                raise ConfigError(f"{prefix}{name} = {value}: {rule}")
         for name in ("crop", "cutout"):
             side = min(schema.shape[1:], default=0)
             if getattr(self, name) >= max(side, 1):
+                size = f"{schema.shape[1]}x{schema.shape[2]}"
                 raise ConfigError(
-                    f"{name} = {getattr(self, name)}: images of {schema.shape[1]}x{schema.shape[2]} pixels take "
-                    f"{side - 1} at most"
+                    f"{prefix}{name} = {getattr(self, name)}: images of {size} pixels take {side - 1} at most"
                 )
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:

@@ -24,6 +24,7 @@ from atoll.search import policy
 from atoll.spaces import darts
 
 BEST = "best"  # the found network's name
+DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times what anybody has searched with
 
 _ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in darts.KINDS}  # a genotype, for its sizes
 
@@ -33,11 +34,11 @@ class DartsConfig(MethodConfig):
 
     retrain: int | None = Field(default=None, ge=0)  # rounds; None: a tenth; 0: leave it to `atoll retrain`
     channels: int = Field(default=16, ge=1)  # of the supernet's first cells
-    cells: int = Field(default=8, ge=1)
+    cells: int = Field(default=8, ge=1, le=DEEPEST)
 
     # The found network, trained from scratch by federated averaging
     retrain_channels: int | None = Field(default=None, ge=1)  # None: as many as the supernet
-    retrain_cells: int | None = Field(default=None, ge=1)
+    retrain_cells: int | None = Field(default=None, ge=1, le=DEEPEST)
     retrain_epochs: int = Field(default=1, ge=1)
     retrain_batch: int | None = Field(default=None, ge=2)  # None: as in the search
     retrain_lr: float = Field(default=0.1, gt=0)
@@ -52,8 +53,12 @@ class DartsConfig(MethodConfig):
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         supernet = darts.architecture_for(schema, self.channels, self.cells)
+        size = darts.weight_count(supernet)
+        if size > LARGEST:
+            room = f"a supernet of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
+            raise ConfigError(f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer")
         darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
-        self.augmentation.check(schema)
+        self.augmentation.check(schema, "retrain_")
         retrain = self.retrain if self.retrain is not None else math.ceil(self.rounds / 10)
         if retrain > self.rounds:
             raise ConfigError(f"retrain = {retrain}: the last of {self.rounds} rounds; give at most {self.rounds}")
@@ -102,6 +107,8 @@ class DartsSearch:
         clients = federation.clients()
         (trained,) = train_round(federation, [trainee], clients, self.settings.retraining(batch), 0)
         new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}
+        if trained.diverged:
+            return new, {"phase": "final", "diverged": True, "error": 1.0}
         metrics: Metrics = {"phase": "final"}
         validation = validate(federation, clients, trained.architecture, trained.weights)
         if validation is not None:
@@ -124,12 +131,15 @@ class DartsSearch:
         alpha: Array,
         federation: Federation,
     ) -> list[Candidate]:
-        """The found network if it was trained, and one of this name that shares the supernet's weights.
+        """The found network if it was trained (and has not diverged), and one of this name that shares the supernet's
+        weights.
 
         If the latter is picked, `atoll retrain` trains what is derived from it.
         """
-        derived = {"derived": self.derived(alpha)}
-        if not found:
+        derived: dict[str, Any] = {"derived": self.derived(alpha)}
+        if found and found["diverged"]:
+            derived["diverged"] = f"in training from scratch, at retrain_lr = {self.settings.retrain_lr:g}"
+        if not found or found["diverged"]:
             return [self._candidate(name, ["high", BEST], architecture, weights, derived, federation)]
         return [
             self._candidate(BEST, ["high"], found["architecture"], found["weights"], {}, federation),

@@ -24,7 +24,7 @@ from atoll import spaces
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.guard import Count, TensorsLike
-from atoll.learning.alternating import Alternation, Level, search_locally
+from atoll.learning.alternating import Alternation, Level, judged_rows, search_locally
 from atoll.learning.client import Client
 from atoll.learning.networks import network
 from atoll.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
@@ -125,9 +125,10 @@ class FedNAS(DartsSearch):
         settings = self.config.alternation
         payload: Payload = {"architecture": self.supernet, "supernet": supernet, **asdict(settings)}
         rows = info.sizes["train"] * settings.epochs
-        # For every training batch a training pass, three forward ones, on it and one on validation rows.
-        passes = 9 if settings.level == "mixed" else 6
-        macs = passes * darts.cost(self.supernet).macs * rows
+        # For every training batch a training pass, three forward ones, on it (mixed: two) and one on validation rows.
+        on_training = (2 if settings.level == "mixed" else 1) * rows
+        judged = judged_rows(info.sizes["train"], info.sizes["validation"], settings)
+        macs = 3 * darts.cost(self.supernet).macs * (on_training + judged)
         returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 

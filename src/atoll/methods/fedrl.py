@@ -110,14 +110,19 @@ class FedRL(DartsSearch):
         state, tasks = self._draw(state, asked, federation.round, rng)
         federation.send(tasks)
         needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if nobody is free, someone will be
-        replies = federation.receive(at_least=needed, deadline=self.config.deadline)
         heard = _Heard()
-        for reply in replies:
-            state = self._fold(heard, reply, state, federation)
+        while replies := federation.receive(at_least=needed, deadline=self.config.deadline):
+            for reply in replies:
+                state = self._fold(heard, reply, state, federation)
+            if heard.ages or heard.thrown or not federation.busy:
+                break
+            needed = 1  # only failures so far: who is still at work may do better
         if asked and not heard.ages and not state.past_keys[str(federation.round)]:
-            reason = what_went_wrong(heard.errors)
-            raise TooFewReplies(f"none of {len(asked)} clients returned a usable gradient ({reason})")
+            raise TooFewReplies(f"none of {len(asked)} clients returned a usable gradient ({_reason(heard.errors)})")
         new = _kept(self._update(state, heard, phase), federation.round + 1 - self.config.threshold)
+        if not new.recent and self.config.ends(phase, new.round):
+            came = f"no reply of the whole {phase} came in time to count"
+            raise TooFewReplies(f"{came}; give clients a longer deadline, or a higher fedrl.threshold")
         return new, self._metrics(new, heard, tasks, phase, federation)
 
     def done(self, state: FedRLState) -> bool:
@@ -171,7 +176,11 @@ class FedRL(DartsSearch):
         """One reply taken into account; the state without the key that it answers."""
         sent, age = str(reply.round), federation.round - reply.round
         waiting = dict(state.past_keys.get(sent, {}))
-        key = waiting.pop(reply.task.client, None)
+        key = waiting.get(reply.task.client)
+        if key is not None and _answers(reply, key):
+            del waiting[reply.task.client]
+        else:
+            key = None  # nobody asked, or what was asked has been drawn anew since: a round may be tried again
         after = replace(state, past_keys={**state.past_keys, sent: waiting})
         if not reply.ok:
             heard.errors.append(reply.error)
@@ -214,9 +223,9 @@ class FedRL(DartsSearch):
     def _update(self, state: FedRLState, heard: _Heard, phase: str) -> FedRLState:
         """Without a reply neither moves; with one alone the policy stays, for its advantage over itself is nothing."""
         done, window = state.round + 1, self.config.window
-        if not heard.ages:
-            return replace(state, round=done)
         before = [] if state.round == self.config.warmup else state.recent  # a new phase starts anew
+        if not heard.ages:
+            return replace(state, round=done, recent=before)
         new = replace(state, round=done, recent=[*before, float(np.mean(heard.accuracies))][-window:])
         if phase == "warmup" or not self.config.policy_only:
             gradient = heard.mean.result()
@@ -265,6 +274,17 @@ class FedRL(DartsSearch):
         path = self._likeliest(state)
         tested = self.tested(state.round, federation, path, state.weights.slice(darts.names(path)))
         return metrics | accuracy_figures(state.recent) | tested
+
+
+def _answers(reply: Reply, key: Array) -> bool:
+    asked = reply.task.payload["architecture"]["key"]
+    return all(np.array_equal(asked[kind], own) for kind, own in by_kind(key).items())
+
+
+def _reason(errors: Sequence[str | None]) -> str:
+    """What most clients say, and what that may come from."""
+    reason = what_went_wrong(errors)
+    return f"{reason}; the supernet has diverged: start anew with a lower fedrl.lr" if "nonfinite" in reason else reason
 
 
 def _kept(state: FedRLState, oldest: int) -> FedRLState:

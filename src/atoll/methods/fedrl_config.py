@@ -86,6 +86,12 @@ class FedRLConfig(DartsConfig):
             return "final"
         return "warmup" if rounds_done < (self.warmup or 0) else "search"
 
+    def ends(self, phase: Phase, rounds_done: int) -> bool:
+        """Whether a phase is over that was long enough for late replies to count."""
+        warmup = self.warmup or 0
+        first, last = (0, warmup) if phase == "warmup" else (warmup, self.search_rounds)
+        return rounds_done == last and last - first > self.threshold + 1
+
     def replies_needed(self, asked: int, clients: int) -> int:
         """How many of those asked a round waits for: of fewer than all, the same share."""
         share = self.quorum if self.quorum <= 1 else self.quorum / clients

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,13 @@ class RunDirectory:
 
     def result(self, result: Mapping[str, Any]) -> None:
         replace_file(self.path / "result.json", _json({"schema": SCHEMA, **result}))
+
+    def discard(self) -> None:
+        """Take everything away, if nothing has been done yet."""
+        if self.last_checkpoint() is None:
+            for entry in (self.path / name for name in ("config.toml", "manifest.json", "models", "checkpoints")):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+            (self.path / "events.jsonl").unlink(missing_ok=True)
 
     def close(self) -> None:
         self._events.close()
