@@ -58,6 +58,7 @@ def test_rows_that_an_accuracy_is_counted_over() -> None:
         ({"warmup": 14, "retrain": 4}, 10, "warmup = 14: 12 of 16 rounds come before"),
         ({"retrain_crop": 8}, 10, "retrain_crop = 8: images of 8x8 pixels take 7 at most"),
         ({"policy_betas": [0.5, 1.0]}, 10, "policy_betas"),
+        ({"channels": 2_000_000}, 10, "weights needs"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(settings: dict[str, Any], clients: int, words: str) -> None:
