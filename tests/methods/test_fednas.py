@@ -29,7 +29,9 @@ class TestFedNAS(MethodContract):
         return made_images(clients=2, side=6)  # a supernet takes its time
 
 
-def play(values: dict[str, float | None], rows: dict[str, int]) -> tuple[FedNASState, Any, ScriptedFederation]:
+def play(
+    values: dict[str, float | None], rows: dict[str, int], **settings: Any
+) -> tuple[FedNASState, Any, ScriptedFederation]:
     """One round in which each client returns a supernet filled with its number, or fails."""
 
     def answer(task: Task) -> Payload:
@@ -43,7 +45,7 @@ def play(values: dict[str, float | None], rows: dict[str, int]) -> tuple[FedNASS
     federation = ScriptedFederation(list(values), answer, SCHEMA)
     for info in federation.clients():
         info.sizes["train"] = rows[info.name]  # type: ignore[index]
-    method = FedNAS(FedNASConfig(rounds=3, retrain=0, **SMALL).fitted(SCHEMA, 2), SCHEMA)
+    method = FedNAS(FedNASConfig(rounds=3, retrain=0, **SMALL, **settings).fitted(SCHEMA, 2), SCHEMA)
     federation.begin(1)
     state, metrics = method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
     return state, metrics, federation
@@ -57,6 +59,12 @@ def test_weights_and_alphas_are_averaged_by_rows() -> None:
     assert metrics["accuracy"] == 0.5 and metrics["size_share"] == 1.0
     supernet = federation.tasks[0].payload["architecture"]
     assert federation.tasks[0].macs == 6 * darts.cost(supernet).macs * 10
+
+
+def test_a_fraction_of_the_clients_takes_part() -> None:
+    names = list("abcdefgh")
+    _, _, federation = play(dict.fromkeys(names, 1.0), dict.fromkeys(names, 10), fraction=0.25)
+    assert len({task.client for task in federation.tasks}) == len(federation.tasks) == 2
 
 
 def test_a_client_that_fails_is_left_out() -> None:
