@@ -13,7 +13,7 @@ import pytest
 
 from atoll.data import Federated
 from atoll.errors import RunDamaged
-from atoll.federation.base import Envelope, Outcome
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.journal import Journal, JournaledFederation
 from atoll.federation.local import SerialTransport
 from atoll.ledger import Ledger

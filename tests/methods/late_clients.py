@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from atoll.federation.base import Envelope, Outcome
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.messages import Payload, Schema, Task, Tensors
 from atoll.methods.fedrl import FedRL, FedRLConfig, FedRLState
 from atoll.rng import stream

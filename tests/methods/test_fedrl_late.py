@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from atoll.errors import TooFewReplies
-from atoll.federation.base import Outcome
+from atoll.federation.envelopes import Outcome
 from atoll.messages import Payload, Task, Tensors
 from atoll.methods.fedrl import FedRL, FedRLState, _Heard
 from atoll.rng import stream

@@ -10,7 +10,8 @@ import pytest
 
 from atoll import wire
 from atoll.data import Federated
-from atoll.federation.base import Envelope, Federation, Outcome, Transport
+from atoll.federation.base import Federation, Transport
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.messages import Task
 from atoll.testing import MethodContract, made_table
 

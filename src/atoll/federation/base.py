@@ -20,42 +20,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from atoll import wire
 from atoll.federation import guard
+from atoll.federation.envelopes import (
+    Envelope,
+    Outcome,
+    envelope_from_plain,
+    plain_envelope,
+    plain_reply,
+    reply_from_plain,
+)
 from atoll.federation.holdings import Holdings
 from atoll.ledger import Fate, Ledger
 from atoll.messages import ClientInfo, Payload, Reply, Task
 
 APART = 10**6  # between the numbers of a round's tasks before and after a pause: a client gets fewer in one sitting
 STRAYS = 10  # that a round tells of: endless junk must not fill the log
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """A task on its way, with all that its client needs to do it: the same envelope always gives the same outcome."""
-
-    task: Task
-    round: int
-    number: int  # of the task within its client's round: names the random stream
-    order: int  # of the task among all ever sent: decides the order of replies
-    memory: Payload  # as the client's last outcome gave it; where the memory stays on the client, only its name
-    digests: frozenset[str]
-    size: int = 0  # bytes that travel to the client: what it holds already does not
-    sent: float = 0.0  # when, by the federation's own clock; engines that work in real time need none
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came back from a client: a payload and its new memory, or an error in words."""
-
-    order: int
-    payload: Payload | None = None
-    memory: Payload | None = None
-    size: int = 0  # bytes of the payload on the wire
-    error: str | None = None
 
 
 class Transport(Protocol):
@@ -322,39 +305,3 @@ class Federation:
         if reply.ok and not reply.task.audit:
             self.ledger.counted("used" if reply.round == self.round else "late")
         return reply
-
-
-def _plain_task(task: Task) -> Payload:
-    return {
-        "id": task.id,
-        "client": task.client,
-        "job": task.job,
-        "payload": task.payload,
-        "macs": task.macs,
-        "returns": guard.to_plain(task.returns),
-        "audit": task.audit,
-    }
-
-
-def _task_from_plain(row: Payload) -> Task:
-    return Task(**{**row, "returns": guard.from_plain(row["returns"])})
-
-
-def plain_envelope(envelope: Envelope) -> Payload:
-    places = {"round": envelope.round, "number": envelope.number, "order": envelope.order}
-    return {"task": _plain_task(envelope.task), **places, "size": envelope.size, "sent": envelope.sent}
-
-
-def envelope_from_plain(row: Payload) -> Envelope:
-    task = _task_from_plain(row["task"])
-    digests = wire.tensor_digests(task.payload)
-    return Envelope(task, row["round"], row["number"], row["order"], {}, digests, row["size"], row["sent"])
-
-
-def plain_reply(order: int, reply: Reply) -> Payload:
-    values = {"order": order, "round": reply.round, "payload": reply.payload, "error": reply.error}
-    return {"task": _plain_task(reply.task), **values}
-
-
-def reply_from_plain(row: Payload) -> Reply:
-    return Reply(_task_from_plain(row["task"]), row["payload"], row["error"], row["round"])

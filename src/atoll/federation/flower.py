@@ -15,7 +15,7 @@ import numpy as np
 
 from atoll import wire
 from atoll.errors import WireError
-from atoll.federation.base import Envelope, Outcome
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.flower_mail import LOST, NODE_GONE, TASK, Arrived
 from atoll.federation.flower_nodes import Greeting, Nodes
 from atoll.federation.holdings import Holdings

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from atoll import wire
 from atoll.errors import RunDamaged, WireError
-from atoll.federation.base import Envelope, Federation, Outcome
+from atoll.federation.base import Federation
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.messages import Payload, Reply, Task
 from atoll.store.files import sync_folder
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from atoll import wire
 from atoll.errors import WireError
-from atoll.federation.base import Envelope, Outcome
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.perform import perform, stream_name, words
 from atoll.messages import Array
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from atoll import wire
 from atoll.errors import AtollError, ConfigError
 from atoll.federation import letters, pipe
-from atoll.federation.base import Envelope, Federation, Outcome
+from atoll.federation.base import Federation
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.letters import Letters
 from atoll.federation.perform import perform, stream_name, words
 from atoll.learning.determinism import ENVIRONMENT, single_thread

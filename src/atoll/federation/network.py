@@ -24,9 +24,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from atoll.federation.base import (
+from atoll.federation.base import Federation
+from atoll.federation.envelopes import (
     Envelope,
-    Federation,
     Outcome,
     envelope_from_plain,
     plain_envelope,

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
 from atoll.federation import letters
-from atoll.federation.base import Envelope, Federation, Outcome
+from atoll.federation.base import Federation
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.letters import Letters, Player
 from atoll.learning.determinism import ENVIRONMENT, single_thread
 from atoll.ledger import Ledger

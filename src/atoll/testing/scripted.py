@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from atoll import wire
-from atoll.federation.base import Envelope, Federation, Outcome, Transport
+from atoll.federation.base import Federation, Transport
+from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.perform import words
 from atoll.ledger import Ledger
 from atoll.messages import ClientInfo, Payload, Schema, Task
