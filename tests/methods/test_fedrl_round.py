@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from atoll.errors import TooFewReplies
 from atoll.messages import Payload, Task
@@ -149,6 +150,18 @@ def test_sub_models_are_slices_and_their_costs_follow_the_rule() -> None:
         assert task.macs == 3 * darts.cost(arch).macs * 4 and task.returns["correct"].maximum == 4
     ledger = federation.ledger.current
     assert ledger.bytes_down < 1.2 * sum(task.payload["weights"].nbytes for task in federation.tasks) + 20_000
+
+
+def test_no_module_is_built_to_send_a_sub_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, federation = make(), federation_of({"one": 0.0, "two": 0.0})
+    state = method.init(federation, stream(1, "init"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a module is built on the server")
+
+    monkeypatch.setattr(torch.nn.Module, "__init__", refuse)
+    _, tasks = method._draw(state, federation.clients(), 1, stream(1, "draw"))
+    assert len(tasks) == 2
 
 
 def test_a_client_that_fails_is_left_out() -> None:
