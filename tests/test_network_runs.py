@@ -211,8 +211,6 @@ def test_what_failed_by_lot_is_drawn_again_after_a_pause(tmp_path: Path) -> None
 
     finished = next((found for _ in range(60) if (found := go_on()) is not None), None)
     assert finished is not None and finished.finished and pauses
-    attempts = [event["attempt"] for event in finished.history if "failed" in event and event["round"] == 1]
-    assert attempts == list(range(1, len(attempts) + 1))  # counted on over the pauses
 
 
 def test_changed_links_are_noticed(logs: Path, tmp_path: Path) -> None:

@@ -87,11 +87,12 @@ class Loop:
     def _round(self, state: Any, value: dict[str, Any], clock: _Clock, tried: int) -> tuple[Any, Metrics]:
         """One round, repeated with others when too few clients answer; after `patience` failures the run pauses.
 
-        `tried` is how often it failed before such a pause: what has failed by lot is not drawn again.
+        `tried` is how often it failed before such a pause. With clients that answer this time, it ends as if it had
+        never failed.
         """
         number = state.round + 1
         self.federation.begin(number, tried)
-        for attempt in range(tried + 1, tried + self.patience + 1):
+        for attempt in range(1, self.patience + 1):
             try:
                 rng = stream(self.seed, "server", number, attempt)
                 state, metrics = self.method.step(state, self.federation, rng)
@@ -99,11 +100,11 @@ class Loop:
                 reason = str(problem)
                 self.directory.event({"round": number, "failed": reason, "attempt": attempt})
                 if self.watcher:
-                    self.watcher.round_failed(number, reason, attempt - tried, self.patience)
+                    self.watcher.round_failed(number, reason, attempt, self.patience)
                 continue
             self._after_round(state, metrics, clock)
             return state, metrics
-        self._checkpoint(state, value | {"tried": attempt})
+        self._checkpoint(state, value | {"tried": tried + self.patience})
         raise Paused(f"round {number} failed {self.patience} times in a row: {reason}")
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
@@ -139,13 +140,13 @@ class Loop:
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
         """What the method has found, measured; tried again as a round is."""
         self.federation.begin(state.round + 1, tried)
-        for attempt in range(tried + 1, tried + self.patience + 1):
+        for attempt in range(1, self.patience + 1):
             again = () if attempt == 1 else (attempt,)
             try:
                 return self.method.results(state, self.federation, stream(self.seed, "results", *again))
             except TooFewReplies as problem:
                 reason = str(problem)
-        self._checkpoint(state, value | {"tried": attempt})  # what was asked since then shall be asked again
+        self._checkpoint(state, value | {"tried": tried + self.patience})  # what was asked since is asked again
         raise Paused(f"the search is done, its networks could not be measured: {reason}")
 
     def _keep(self, candidate: Candidate) -> dict[str, Any]:

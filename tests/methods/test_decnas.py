@@ -38,9 +38,9 @@ class TestDecnas(MethodContract):
         def wrap(federation: Federation) -> None:
             begin = federation.begin
 
-            def looking(number: int) -> None:
+            def looking(number: int, tried: int = 0) -> None:
                 memories.append(federation.snapshot()["memory"])
-                begin(number)
+                begin(number, tried)
 
             federation.begin = looking  # type: ignore[method-assign]
 

@@ -84,7 +84,7 @@ def test_networks_of_every_kind_of_search(tmp_path: Path) -> None:
 def test_what_cannot_be_retrained_is_named(tmp_path: Path) -> None:
     run = searched("fedavg", made_table(), tmp_path / "f", **QUICK)
     for pick, words in (
-        ("knee", "no model 'knee'; known: final, high"),
+        ("knee", "no model 'knee'; known: cnn, convnet, final, high"),
         ("standard", "stands beside sparse networks"),
         (",", "no network is named"),
     ):

@@ -11,8 +11,7 @@ The contract (`atoll.testing.EngineContract` tests it):
 2. A failed, silent or rejected client is a `Reply` with `error`; nothing raises, nothing hangs. A quorum that can no
    longer be met returns what there is.
 3. A client does one task at a time; its memory lives on between tasks, and a failed task leaves it as it was.
-4. A client's random stream is named by (seed, round, client, number of the task within its round). A round that is
-   tried again after a pause goes on with other numbers.
+4. A client's random stream is named by (seed, round, client, number of the task within its round).
 5. `map` streams: at most a few replies that were not delivered yet are in memory.
 """
 
@@ -37,7 +36,6 @@ from atoll.federation.holdings import Holdings
 from atoll.ledger import Fate, Ledger
 from atoll.messages import ClientInfo, Payload, Reply, Task
 
-APART = 10**6  # between the numbers of a round's tasks before and after a pause: a client gets fewer in one sitting
 STRAYS = 10  # that a round tells of: endless junk must not fill the log
 
 
@@ -80,7 +78,6 @@ class Federation:
         self._memory: dict[str, Payload] = {}
         self._holdings = Holdings()
         self._numbers: dict[str, int] = {}  # of each client's next task in this round, for its random stream
-        self._first_number = 0
         self._orders = 0
         self._last_send: set[int] = set()
         self._waiting: dict[int, Envelope] = {}  # sent, not started
@@ -99,11 +96,13 @@ class Federation:
         return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
 
     def begin(self, number: int, tried: int = 0) -> None:
-        """Called by the run loop at the start of each round, which has failed so often before the run paused."""
+        """Called by the run loop at the start of each round, which has failed so often before the run paused.
+
+        That is for engines whose clients fail by lot; elsewhere a round that is tried again is the same round.
+        """
         self.round = number
         self._strays.clear()
         self._numbers.clear()
-        self._first_number = tried * APART
         self.ledger.open_round()
 
     # -- talking to clients ---------------------------------------------------------------------------------------
@@ -213,7 +212,7 @@ class Federation:
         """Book a task: its order, its stream's number, its bytes; remember what its client now holds."""
         order, self._orders = self._orders, self._orders + 1
         self._last_send.add(order)
-        number = self._numbers.get(task.client, self._first_number)
+        number = self._numbers.get(task.client, 0)
         self._numbers[task.client] = number + 1
         digests = wire.tensor_digests(task.payload)
         if task.client not in self._known:

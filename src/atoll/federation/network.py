@@ -72,6 +72,7 @@ class NetworkFederation(Federation):
         self._dropout, self._shares = settings.dropout, settings.shares()
         self._prompt_rounds = settings.staleness_after
         self._clock = 0.0
+        self._tried = 0  # how often this round failed before a pause: who was silent then need not be so again
         self._free: dict[str, float] = {}  # until when each client is busy
         self._silent: dict[int, Envelope] = {}  # will never be answered
         self._travelling: dict[int, Parcel] = {}
@@ -89,6 +90,7 @@ class NetworkFederation(Federation):
 
     def begin(self, number: int, tried: int = 0) -> None:
         super().begin(number, tried)
+        self._tried = tried
         self._timeline.open(self._clock)
         self._clients = self._measured(self._clients)
         self._give_up_on_the_silent()
@@ -185,7 +187,8 @@ class NetworkFederation(Federation):
         if envelope.task.audit or not self._dropout:
             return False
         name = ("dropout", envelope.round, envelope.task.client, envelope.number)
-        return bool(stream(self._seed, *name).random() < self._dropout)
+        again = (self._tried,) if self._tried else ()
+        return bool(stream(self._seed, *name, *again).random() < self._dropout)
 
     def _answered(self, orders: set[int]) -> int:
         """How many of these are here, or would be if the staleness mix did not hold them back."""
