@@ -1,14 +1,14 @@
 # Everything a developer or CI does, by name. Each target makes .venv itself; only Python 3.11+, pip, make and git are needed.
 #
-#   make test TEST_PROCESSES=2      tests spread over two processes
+#   make test TEST_PROCESSES=1      tests in one process, as a debugger wants them
 #   make test PYTEST_ARGS="-k wire" some tests only
 #   make run OUT=runs/mine          a run directory of your choice
 
 PYTHON ?= python3
 OUT ?=
 PYTEST_ARGS ?=
-# One, because tests start worker processes themselves; raise it where cores are idle. Tests of one file stay together.
-TEST_PROCESSES ?= 1
+# Two, because tests start worker processes themselves, and a while is spent on waiting. Tests of one file stay together.
+TEST_PROCESSES ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/.installed
