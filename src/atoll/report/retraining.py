@@ -69,7 +69,7 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
             _panel(panels[row][column], curves(run, quantity), quantity, colours, _labels(run, steady))
         panels[0][column].set_title(plain(label), fontsize=11, color=INK)
         panels[-1][column].set_xlabel("round")
-        panels[0][column].legend(frameon=False, fontsize=8, loc="lower right")
+        panels[0][column].legend(frameon=False, fontsize=8)
     for row, quantity in enumerate(quantities):
         panels[row][0].set_ylabel(PANELS[quantity])
         if quantity == SENT and _wide(shown.values()):
