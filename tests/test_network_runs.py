@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from atoll import resume, search
+from atoll import launch, resume, search
 from atoll.config import resolve
 from atoll.errors import ConfigError, DataError, Paused, RunDirectoryError
 from atoll.federation.local import LocalFederation
@@ -209,8 +209,24 @@ def test_what_failed_by_lot_is_drawn_again_after_a_pause(tmp_path: Path) -> None
             pauses.append(str(pause))
             return None
 
+    def tried() -> int:
+        with RunDirectory.reopen(path) as directory:
+            saved = directory.last_checkpoint()
+        assert saved is not None
+        return int(saved["tried"])
+
+    assert go_on() is None and tried() == 3
+    with pytest.raises(Paused, match="stopped after round"):
+        launch.resume(path, data=data, stop=lambda: True)
+    assert tried() == 3  # stopped before it was tried again: what failed before is not forgotten
     finished = next((found for _ in range(60) if (found := go_on()) is not None), None)
     assert finished is not None and finished.finished and pauses
+
+
+def test_a_number_of_clients_that_nobody_has_is_refused_at_once(logs: Path) -> None:
+    settings = NetworkSettings(traces=str(logs), transport={"bus": 2_000_000_000})
+    with pytest.raises(ConfigError, match="names 2000000000 clients and there are 2"):
+        links_for(settings, 1, ["a", "b"])
 
 
 def test_changed_links_are_noticed(logs: Path, tmp_path: Path) -> None:

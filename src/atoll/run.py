@@ -51,7 +51,7 @@ class Loop:
         checkpoint = _Cadence()
         while not self.method.done(state):
             # What a pause would save: a round that fails leaves nothing behind.
-            value = self._value(state, metrics, clock.seconds)
+            value = self._value(state, metrics, clock.seconds, tried)
             if self.stop():
                 self._checkpoint(state, value)
                 raise Paused(f"stopped after round {state.round} of {self.rounds}")
@@ -59,8 +59,8 @@ class Loop:
                 checkpoint.measure(partial(self._checkpoint, state, value))
             state, metrics = self._round(state, value, clock, tried)
             tried = 0
-        value = self._value(state, metrics, clock.seconds)
-        self._checkpoint(state, value | {"tried": tried})
+        value = self._value(state, metrics, clock.seconds, tried)
+        self._checkpoint(state, value)
         return self._finish(state, value, clock, tried)
 
     def _begin(self) -> tuple[Any, float]:
@@ -71,13 +71,14 @@ class Loop:
         self.federation.ledger.rounds = Ledger.from_plain(saved["ledger"]).rounds
         return self.method.State(**saved["state"]), saved["wall_seconds"]
 
-    def _value(self, state: Any, metrics: Metrics, seconds: float) -> dict[str, Any]:
+    def _value(self, state: Any, metrics: Metrics, seconds: float, tried: int) -> dict[str, Any]:
         return {
             "state": {item.name: getattr(state, item.name) for item in fields(state)},
             "federation": self.federation.snapshot(),
             "ledger": self.federation.ledger.to_plain(),
             "metrics": metrics,
             "wall_seconds": seconds,
+            "tried": tried,  # how often what comes next has failed
         }
 
     def _checkpoint(self, state: Any, value: dict[str, Any]) -> None:

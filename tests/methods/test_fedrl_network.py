@@ -147,3 +147,9 @@ def test_a_found_network_that_diverges_is_not_passed_off_as_trained(tmp_path: Pa
     assert [event["metrics"].get("diverged") for event in run.rounds] == [None, None, True, True]
     (path,) = run.result["candidates"]
     assert path["id"] == "path" and "best" in path["picks"] and "retrain_lr = 1e+30" in path["about"]["diverged"]
+
+
+def test_a_supernet_that_diverges_is_called_by_its_name(tmp_path: Path) -> None:
+    own = {**SMALL, "retrain": 0, "lr": 1e30}
+    with pytest.raises(Paused, match=r"nonfinite.*the supernet has diverged: start anew with a lower fedrl\.lr"):
+        atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, **own)

@@ -114,6 +114,13 @@ def test_the_command_and_its_picture(small: Run, naive: Run, tmp_path: Path) -> 
     assert "<!-- bytes up -->" in text and "<!-- 0.05x -->" in text
 
 
+def test_seconds_of_a_virtual_network_are_told_where_there_are_any(small: Run, tmp_path: Path) -> None:
+    slow = made(tmp_path / "slow", [({}, {**account(1, 1, 1), "simulated_seconds": 12.5})], finished=False)
+    assert "virtual seconds" not in CliRunner().invoke(app, ["cost", str(small.path)]).stdout
+    told = CliRunner().invoke(app, ["cost", str(slow.path)]).stdout
+    assert "virtual seconds" in told and "12.5" in told
+
+
 def test_a_reference_that_cost_nothing_is_said(tmp_path: Path) -> None:
     free = bill("free", made(tmp_path / "free", [({}, account(0, 0, 0))], finished=False))
     with pytest.raises(ConfigError, match="cost nothing"):

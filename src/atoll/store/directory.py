@@ -114,9 +114,10 @@ class RunDirectory:
     def discard(self) -> None:
         """Take everything away, if nothing has been done yet."""
         if self.last_checkpoint() is None:
-            for entry in (self.path / name for name in ("config.toml", "manifest.json", "models", "checkpoints")):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
-            (self.path / "events.jsonl").unlink(missing_ok=True)
+            for name in ("models", "checkpoints"):
+                shutil.rmtree(self.path / name)
+            for name in ("config.toml", "manifest.json", "events.jsonl"):
+                (self.path / name).unlink()
 
     def close(self) -> None:
         self._events.close()
