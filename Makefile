@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
-PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile)
+PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile --max-worker-restart 0)
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test deploy-test check bench soak clean

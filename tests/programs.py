@@ -46,8 +46,17 @@ class Child:
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def wait(self) -> Ended:
-        _, status = os.waitpid(self.pid, 0)
+    def wait(self, seconds: float = 240) -> Ended:
+        """How it ended; a program that does not end is killed, and a failure that tells its last words."""
+        end, pid, status = time.monotonic() + seconds, 0, 0
+        while not pid and time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            time.sleep(0 if pid else 0.005)
+        if not pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            said = "".join(path.read_text(errors="replace") for path in sorted(self.folder.iterdir()))
+            pytest.fail(f"did not end within {seconds} s; it said: {said[-2000:]}")
         out, err = (
             (self.folder / name).read_text() if (self.folder / name).exists() else "" for name in ("out", "err")
         )

@@ -6,6 +6,7 @@ import itertools
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,6 +22,9 @@ Handler = Callable[[Message], Message]
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
 
 
+OPEN: weakref.WeakSet[ThreadGrid] = weakref.WeakSet()  # what `tests/federation/conftest.py` closes after each test
+
+
 class ThreadGrid(Grid):
     """Nodes come and go with `connect` and `disconnect`; `tamper` may change or multiply what a node answers."""
 
@@ -34,6 +38,13 @@ class ThreadGrid(Grid):
         self._replies: dict[str, list[Message]] = {}
         self._pulled: set[str] = set()
         self._lock = threading.Lock()
+        OPEN.add(self)
+
+    def close(self) -> None:
+        """All nodes end, as soon as they have done what they are doing."""
+        for inbox in self._queues.values():
+            inbox.put(None)  # type: ignore[arg-type]
+        self._queues = {}
 
     def connect(self, handle: Handler, name: str = "") -> int:
         node, inbox = next(self.numbers), queue.Queue[Message]()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +44,8 @@ def web(layout: Layout, certificate: Path, drift: float = 0.0, tls: bool = True)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, layout.server / "server.key")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # Hands are shaken in the connection's own thread: a caller who says nothing must not stop the server's loop.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
@@ -157,6 +158,9 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
     except OSError:
         pass
     finally:
+        # Not `close` alone: while the other thread waits for this socket, that would not tell the far end anything.
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
         sink.close()
 
 
