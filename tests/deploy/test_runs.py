@@ -129,6 +129,24 @@ def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: 
     assert doctor.returncode == 2 and reason in doctor.stdout
 
 
+def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_path: Path) -> None:
+    """A million steps within a twentieth of a second: `west` gives up, its process ends, and the round goes on."""
+    file = joined.layout.bundles / "west" / "site.toml"
+    before = file.read_text()
+    file.write_text(re.sub(r"(?m)^minutes = .*$", "minutes = 0.001", before))
+    try:
+        options = ("--set", "fedavg.epochs=3000", "--set", "fedavg.batch=10")
+        done = run_atoll(*arguments(joined, tmp_path / "run", 1, *options), seconds=LONG)
+    finally:
+        file.write_text(before)
+    assert done.returncode == 0, done.stderr
+    (event,) = events(tmp_path / "run")
+    replies = event["ledger"]["replies"]
+    assert (replies["used"], replies["failed"]) == (2, 1)
+    joined.programs["west"].says("took longer than limits.minutes = 0.001 allows", 60)
+    wait_for(lambda: not named(joined.programs["west"].process.pid, "flwr-clientapp"), 60)
+
+
 def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path) -> None:
     rows = joined.folder / "data" / "west" / "rows.csv"
     before = rows.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,8 +14,9 @@ from flwr.app import Message
 
 from atoll import launch
 from atoll.errors import ConfigError, SiteError
+from atoll.federation import flower_engine
 from atoll.federation.flower_engine import kept
-from atoll.federation.flower_mail import frame_of
+from atoll.federation.flower_mail import TASK, frame_of
 from federation.thread_grid import ThreadGrid
 from federation.three_sites import NAMES, ThreeSites, write_images, write_rows
 from outcomes import outcome
@@ -227,6 +229,30 @@ def test_a_site_that_is_not_there(tmp_path: Path, sites: ThreeSites) -> None:
     for name in NAMES[:2]:
         grid.connect(sites.handler(name))
     assert "2 of 3 sites can take part (site 'west': it is not connected)" in refused(sites, tmp_path, grid)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedrl"])
+def test_a_site_silent_for_ever_never_blocks_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Nobody has set a deadline: the engine has one of its own."""
+    monkeypatch.setattr(flower_engine, "SILENCE", 4.0)
+    sites, grid, end = ThreeSites(tmp_path / "sites", images=True), ThreadGrid(), threading.Event()
+    for name in NAMES[:2]:
+        grid.connect(sites.handler(name))
+
+    def hang(message: Message) -> Message:
+        if message.metadata.message_type == TASK:
+            end.wait()
+        return sites.handler("west")(message)
+
+    grid.connect(hang)
+    settings = {"rounds": 2, **({"hidden": [8]} if method == "fedavg" else {"warmup": 1, "channels": 2, "cells": 1})}
+    try:
+        run = launch.start(sites.experiment(method, "flower", **settings), tmp_path / "there", grid=grid)
+    finally:
+        end.set()
+    assert run.finished and len(run.rounds) == 2
 
 
 def test_two_nodes_under_one_name(tmp_path: Path, sites: ThreeSites) -> None:

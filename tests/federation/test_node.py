@@ -88,6 +88,17 @@ def test_limits_hold_before_a_job_is_looked_up(tmp_path: Path) -> None:
     )
 
 
+def test_a_task_that_hangs_is_given_up_and_the_next_one_is_done(tmp_path: Path) -> None:
+    site = node(tmp_path, Limits(jobs=("atoll.testing.jobs",), minutes=0.02))
+    assert ask(site, letter(0))["payload"] == {"calls": 1}
+    hung = ask(site, letter(1, memory=0, job="atoll.testing.jobs:dawdle", payload={"seconds": 30, "value": 1}))
+    assert hung == {
+        "order": 1,
+        "error": f"site '{NAME}' refuses: the task took longer than limits.minutes = 0.02 allows",
+    }
+    assert ask(site, letter(2, memory=0))["payload"] == {"calls": 2}  # its memory is as it was
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["hello", "prepare", "notice", "task"]), st.binary(max_size=60))
 def test_rubbish_is_answered_and_never_raises(kind: str, frame: bytes) -> None:

@@ -25,6 +25,7 @@ from atoll.messages import ClientInfo, Payload, Schema
 from atoll.store.files import replace_file
 
 FILE = "sites.frame"
+SILENCE = 7200.0  # seconds; twice what a site's own limit allows a task, so a site that hangs can say so itself first
 NOT_HERE = ("clients", "rows", "test_rows", "client_column")  # settings that deal data out, which sites have already
 
 
@@ -49,7 +50,8 @@ class FlowerEngine:
         mission = Mission(run, request.method, request.seed, engine.device, self._opened.preparations)
         window = engine.workers or WINDOW
         transport = FlowerTransport(self._nodes, mission, engine.wait, window)
-        return FlowerFederation(transport, self._opened.infos, engine.deadline, Journal(directory / "journal"))
+        deadline = SILENCE if engine.deadline is None else engine.deadline
+        return FlowerFederation(transport, self._opened.infos, deadline, Journal(directory / "journal"))
 
 
 def open_engine(request: Request) -> Engine:

@@ -22,6 +22,7 @@ from atoll import wire
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.federation.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.federation.perform import perform, stream_name, words
+from atoll.federation.time_limit import TookTooLong, within
 from atoll.messages import Payload
 
 if TYPE_CHECKING:
@@ -149,7 +150,16 @@ class Node:
         kept = MemoryFolder(folder / "memory")
         name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
         before = kept.read(letter["memory"])
-        payload, memory = perform(letter["job"], letter["payload"], before, data, name, letter["device"])
+
+        def work() -> tuple[Payload, Payload]:
+            return perform(letter["job"], letter["payload"], before, data, name, letter["device"])
+
+        limits = self.site.limits
+        try:
+            payload, memory = work() if limits is None else within(60 * limits.minutes, work)
+        except TookTooLong:
+            assert limits is not None
+            return {"error": self._refused(f"the task took longer than limits.minutes = {limits.minutes:g} allows")}
         if memory:
             kept.write(order, memory)
         kept.forget_before(letter["floor"])

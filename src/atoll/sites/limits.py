@@ -1,4 +1,4 @@
-"""What a site lets the server ask of it: checked on the node, before a task's job is looked up.
+"""What a site lets the server ask of it: checked on the node before a job is looked up, and its time while it runs.
 
 A server, or whoever got hold of it, may send traps: a step on a single row, a billion steps, a network that fills the
 memory, weights that are no numbers. A limit is the site's own and stands in its file.
@@ -34,6 +34,7 @@ class Limits(BaseModel):
     steps: StrictInt = Field(default=1_000_000, ge=1)
     memory: StrictInt = Field(default=4_000_000_000, ge=1)
     batch: StrictInt = Field(default=2, ge=1)
+    minutes: float = Field(default=60.0, gt=0, le=1_000_000, allow_inf_nan=False)  # of one task
 
     def check_method(self, method: str) -> str | None:
         """Why this site takes no part in a run of this method, or None."""

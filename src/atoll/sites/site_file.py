@@ -33,6 +33,7 @@ parameters = {limits.parameters}      # weights of one network
 steps = {limits.steps}           # training steps (batches) in one task
 memory = {limits.memory}        # bytes that a task's tensors and network may take
 batch = {limits.batch}                   # the smallest batch: a step on one row would tell too much about that row
+minutes = {limits.minutes:g}                # that one task may take; then it is given up, and the server is told
 """
 
 
