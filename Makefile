@@ -51,7 +51,7 @@ test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
 
 deploy-test: $(STAMP)  ## a real federation on this machine: link, proxy, three nodes, kills and refusals (needs nginx)
-	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=1000 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=2000 $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, format, types, and the walls between rooms
 	$(BIN)/ruff check .

@@ -1,13 +1,15 @@
-"""What holds for every test: one torch thread, no random examples in CI, and no silent skip."""
+"""What holds for every test: one torch thread, no random examples in CI, no silent skip, and an end."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from collections.abc import Generator
 
 import hypothesis
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key  # the error stream that no test captures
 
 IN_CI = os.environ.get("CI") == "true"
 
@@ -44,6 +46,14 @@ def pytest_make_collect_report(
     if report.skipped:
         _forbid_in_ci(report)
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """pytest stops its watch over a test that has failed; but what a test leaves behind may hang, too."""
+    limit = float(node.config.getini("faulthandler_timeout") or 0)
+    if limit and isinstance(node, pytest.Item):
+        faulthandler.dump_traceback_later(limit, exit=True, file=node.config.stash[fault_handler_stderr_fd_key])
 
 
 def _forbid_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -7,6 +7,7 @@ the installed command itself.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from typing import NoReturn
 import pytest
 
 from atoll.cli import main
+from atoll.sites.processes import PR_SET_PDEATHSIG
 
 ATOLL = str(Path(sys.executable).with_name("atoll"))
 
@@ -111,9 +113,15 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def end_with_parent() -> None:
+    """To be called by a fork of a test process: it holds that one's pipes, and whoever reads them would wait for it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _become(folder: Path, arguments: list[str], cwd: Path | None, temporary: Path | None) -> NoReturn:
     code = 1
     try:
+        end_with_parent()
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), number)
         sys.stdout, sys.stderr = open(1, "w"), open(2, "w", errors="backslashreplace")  # noqa: SIM115

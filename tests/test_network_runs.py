@@ -22,7 +22,7 @@ from atoll.reading import Run, load
 from atoll.run import Loop
 from atoll.store import RunDirectory
 from atoll.testing import made_images, made_table
-from programs import rounds_done, run, wait_until
+from programs import end_with_parent, rounds_done, run, wait_until
 from soft_fedavg import SoftFedAvg
 
 DATA = made_table(clients=5)
@@ -184,6 +184,7 @@ def test_killed_with_replies_in_flight(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         try:
+            end_with_parent()
             soft(killed, MIXES[0], workers=2, watcher=_Asleep())
         finally:
             os._exit(0)

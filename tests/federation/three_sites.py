@@ -91,7 +91,7 @@ class ThreeSites:
 
     def experiment(self, method: str, engine: str, **options: Any) -> Experiment:
         origin = {"folder": str(self.root / "together")} if engine == "local" else {"name": SITES, "only": self.names}
-        settings = {"name": engine, **({"workers": 0} if engine == "local" else {"wait": 30.0})}
+        settings = {"name": engine, **({"workers": 0} if engine == "local" else {"wait": 240.0})}
         table = {} if self.images else {"label": "outcome"}
         data = {**table, **origin, **options.pop("data", {})}
         return resolve({"method": method, "data": data, "engine": settings, method: options})
