@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll.errors import ArchitectureError, ConfigError
+from atoll.errors import ArchitectureError, ConfigError, DataError
 from atoll.reading import Run, load
 from atoll.report.figures import draw_figures
 from atoll.retraining import assemble_retraining
@@ -101,6 +101,46 @@ def test_the_same_in_python(found: Run, tmp_path: Path) -> None:
     other = made_images(clients=2, side=5, channels=3, classes=3)
     again = retrain(found.path, "best", out=tmp_path / "p", rounds=1, workers=0, data=other, cells=1, lr=0.01)
     assert again.load_model("best").architecture == {**BEST, "cells": 1, "input": [3, 5, 5], "classes": 3}
+
+
+def test_data_of_every_kind_in_python(found: Run, tmp_path: Path) -> None:
+    """As `search` takes it; what is no data is said, and never taken for the run's own."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for client in ("here", "there"):
+        np.savez(folder / f"{client}.npz", x=np.zeros((24, 6, 7), np.float32), y=np.arange(24) % 4)
+    options: dict[str, Any] = {"rounds": 1, "workers": 0}
+    moved = retrain(found.path, ["best"], out=tmp_path / "path", data=folder, **options)
+    assert moved.load_model("best").architecture["input"] == [1, 6, 7]
+    table = {"name": "digits", "rows": 90}
+    tables = {"network": {"bandwidth": 1e6}}
+    fewer = retrain(found.path, "best", out=tmp_path / "table", data=table, clients=3, settings=tables, **options)
+    settings = tomllib.loads((fewer.path / "config.toml").read_text())
+    assert (settings["data"]["rows"], settings["data"]["clients"]) == (90, 3)
+    assert fewer.rounds[0]["ledger"]["simulated_seconds"] > 0
+    wrong: Any = 42
+    with pytest.raises(ConfigError, match="data = 42: give a data set's name, a folder"):
+        retrain(found.path, "best", out=tmp_path / "wrong", data=wrong, **options)
+    with pytest.raises(DataError, match="nowhere"):
+        retrain(found.path, "best", out=tmp_path / "wrong", data=tmp_path / "nowhere", **options)
+
+
+def test_networks_that_no_machine_holds_are_refused_before_anything_is_written(found: Run, tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureError, match=r"networks\.best: a network of [\d,]+ weights needs [\d,]+ GB"):
+        retrain(found.path, "best", out=tmp_path / "p", rounds=1, workers=0, channels=200_000)
+    assert not (tmp_path / "p").exists()
+
+
+def test_groups_need_clients_who_train(found: Run) -> None:
+    with pytest.raises(ConfigError, match="--groups 2: with --central nobody trains in groups"):
+        assemble_retraining(found, ["best"], {"central": True, "retrain.groups": 2})
+
+
+def test_what_is_derived_from_a_supernet_has_no_weights_to_go_on_from(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"channels": 2, "cells": 1, "batch": 8, "rounds": 2, "warmup": 1, "retrain": 0}
+    run = search("fedrl", made_images(clients=2, side=6), out=tmp_path / "run", workers=0, **small)
+    with pytest.raises(ConfigError, match="--from found: network 'best' is derived from a supernet"):
+        assemble_retraining(run, ["best"], {}, start="found")
 
 
 def test_images_too_small_for_the_cells(found: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
     │   └── RunDirectoryError       a run directory that cannot be used as asked
     │       └── RunLocked             another process owns it
     ├── TooFewReplies             a round that cannot go on; the loop repeats it with other clients
+    │   └── StartAnew             and resuming would not help: its settings are to blame
     ├── Paused                    the run stopped and can be resumed          exit code 3
     ├── RunDamaged                files of a run directory fail verification  exit code 4
     └── WireError                 bytes that are not a payload of ours
@@ -63,10 +64,18 @@ class TooFewReplies(AtollError):
     """A round got too few good replies to go on; nothing was changed."""
 
 
+class StartAnew(TooFewReplies):
+    """Too few good replies, and going on would not help: it comes from the run's own settings."""
+
+
 class Paused(AtollError):
-    """The run stopped after a checkpoint and can be resumed."""
+    """The run stopped after a checkpoint and can be resumed; `hopeful` says whether that is of any use."""
 
     exit_code = 3
+
+    def __init__(self, text: str, hopeful: bool = True) -> None:
+        super().__init__(text)
+        self.hopeful = hopeful
 
 
 class RunDamaged(AtollError):

@@ -25,6 +25,7 @@ from atoll.config import Raw, override, read_file
 from atoll.data.catalog import DATASETS
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError, RunDirectoryError, nearest
+from atoll.launch import IN_MEMORY
 from atoll.reading import Run
 
 STANDARD, WIDTH, FIRST = "standard", "width:", "m0"
@@ -60,13 +61,16 @@ def assemble_retraining(
 
     What the runs `beside` it found under the same picks is trained likewise, as `FOLDER-PICK`.
 
-    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` names other data, `cells` and
-    `channels` give networks of found cells another size, `central` trains on all data in one place. They start from
-    scratch, or from the weights that the run found.
+    `options` are places and values on top (`rounds`, `data.partition`, ...); `data` is the name or the table of other
+    data, `cells` and `channels` give networks of found cells another size, `central` trains on all data in one place.
+    They start from scratch, or from the weights that the run found.
     """
     if start not in STARTS:
         raise ConfigError(f"--from {start}: unknown; {nearest(start, STARTS)}")
     method = "retrain_central" if options.get("central") else "retrain"
+    groups = options.get("retrain.groups")
+    if groups is not None and method != "retrain":
+        raise ConfigError(f"--groups {groups}: with --central nobody trains in groups; leave one of them out")
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
     chosen = _sized(_chosen(run, beside, picks), options)
@@ -79,6 +83,7 @@ def assemble_retraining(
     }
     raw[method]["networks"] = {name: network.architecture for name, network in chosen.items()}
     if start == "found":
+        _refuse_derived(chosen)
         raw[method]["start"] = {n: network.weights_file(network.run) for n, network in chosen.items() if network.run}
     for name, value in options.items():
         if value is not None and name not in ("data", "central", *SIZES):
@@ -100,10 +105,14 @@ def _training(own: Mapping[str, Any], central: bool) -> Raw:
     return {name: plain[name] for name in ("fraction", "batch") if name in plain} | found
 
 
-def _data(table: Mapping[str, Any], named: str | None) -> Raw:
-    if named is None:
+def _data(table: Mapping[str, Any], other: str | Mapping[str, Any] | None) -> Raw:
+    """The run's own data, or other data, dealt out like it where that is not said."""
+    if other is None:
         return dict(table)
-    return {key: table[key] for key in DEALING if key in table} | name_or_folder(named, list(DATASETS))
+    named = name_or_folder(other, list(DATASETS)) if isinstance(other, str) else other
+    if named.get("name") == IN_MEMORY:  # it is dealt out already
+        return dict(named)
+    return {key: table[key] for key in DEALING if key in table} | dict(named)
 
 
 def _chosen(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str, _Chosen]:
@@ -146,6 +155,18 @@ def _architecture(run: Run, pick: str) -> dict[str, Any]:
         if pick in (candidate["id"], *candidate["picks"]):
             own = candidate.get("about", {}).get("derived", own)
     return own
+
+
+def _refuse_derived(chosen: Mapping[str, _Chosen]) -> None:
+    """What was derived from a supernet is another network than the one whose weights are there."""
+    for name, network in chosen.items():
+        if network.run and not network.pick.startswith(WIDTH):
+            own = network.run.load_model(network.pick).architecture
+            if own.get("form") != network.architecture.get("form"):
+                raise ConfigError(
+                    f"--from found: network '{name}' is derived from a supernet and has no weights of its own yet; "
+                    "leave --from out, or take a network that the run has trained"
+                )
 
 
 def _found_names(run: Run) -> list[str]:

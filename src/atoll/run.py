@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any, Protocol
 
-from atoll.errors import Paused, TooFewReplies
+from atoll.errors import Paused, StartAnew, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.ledger import Account, Ledger
 from atoll.messages import Schema
@@ -98,7 +98,7 @@ class Loop:
                 rng = stream(self.seed, "server", number, attempt)
                 state, metrics = self.method.step(state, self.federation, rng)
             except TooFewReplies as problem:
-                reason = str(problem)
+                reason, hopeful = str(problem), not isinstance(problem, StartAnew)
                 self.directory.event({"round": number, "failed": reason, "attempt": attempt})
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
@@ -106,7 +106,7 @@ class Loop:
             self._after_round(state, metrics, clock)
             return state, metrics
         self._checkpoint(state, value | {"tried": tried + self.patience})
-        raise Paused(f"round {number} failed {self.patience} times in a row: {reason}")
+        raise Paused(f"round {number} failed {self.patience} times in a row: {reason}", hopeful)
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
         offers = self.method.offers(state)

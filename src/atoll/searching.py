@@ -49,33 +49,37 @@ def search(
 
 def retrain(
     path: str | Path,
-    pick: str = "high",
+    pick: str | Sequence[str] = "high",
     *,
     out: str | Path,
     beside: Sequence[str | Path] = (),
     start: str = "scratch",
     groups: int | None = None,
     rounds: int | None = None,
+    clients: int | None = None,
     partition: str | None = None,
     central: bool = False,
     cells: int | None = None,
     channels: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
-    data: Federated | str | None = None,
+    data: str | Path | Mapping[str, Any] | Federated | None = None,
     data_dir: str | Path | None = None,
     watcher: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
     **method_settings: Any,
 ) -> Run:
     """Train networks of a run, from scratch or from what the run `found`; options as on the command line.
 
-    Networks of the runs `beside` are trained with them. Data in memory is given again. With `groups` the networks are
-    trained in parallel, each on a group of clients.
-    Further keywords are settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
+    `pick` names one network or several. Networks of the runs `beside` are trained with them. Other `data` is given as
+    to `search`; data in memory is given again. With `groups` the networks are trained in parallel, each on a group of
+    clients. `settings` are tables of an experiment file, such as `{"network": {...}}`; further keywords are settings of
+    the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
     """
     options = {
         "rounds": rounds,
         "retrain.groups": groups,
+        "data.clients": clients,
         "data.partition": partition,
         "central": central,
         "cells": cells,
@@ -83,10 +87,11 @@ def retrain(
         "seed": seed,
         "engine.workers": workers,
     }
-    named = {"data": data} if isinstance(data, str) else {}
+    named = {} if data is None else {"data": _table(data)}
     others = [load(other) for other in beside]
-    raw = assemble_retraining(load(path), pick.split(","), options | named, start=start, beside=others)
-    experiment = resolve(merge(raw, {raw["method"]: method_settings}))
+    picks = pick.split(",") if isinstance(pick, str) else list(pick)
+    raw = assemble_retraining(load(path), picks, options | named, start=start, beside=others)
+    experiment = resolve(merge(merge(raw, {raw["method"]: method_settings}), settings or {}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
@@ -99,11 +104,20 @@ def resume(
     data: Federated | None = None,
     data_dir: str | Path | None = None,
     workers: int | None = None,
+    accept_changes: bool = False,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Go on with a run; one on data in memory needs that data again."""
+    """Go on with a run; one on data in memory needs that data again. Options as on the command line."""
     folder = None if data_dir is None else Path(data_dir)
-    return launch.resume(Path(path), rounds=rounds, data=data, data_dir=folder, workers=workers, watcher=watcher)
+    return launch.resume(
+        Path(path),
+        rounds=rounds,
+        data=data,
+        data_dir=folder,
+        workers=workers,
+        accept_changes=accept_changes,
+        watcher=watcher,
+    )
 
 
 def _table(data: str | Path | Mapping[str, Any] | Federated) -> dict[str, Any]:

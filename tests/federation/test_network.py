@@ -247,7 +247,7 @@ def test_tasks_of_map_are_never_late_by_rounds() -> None:
         assert late.round == 1
         federation.forget(late)
         assert federation.ledger.current.replies == {"used": 0, "late": 0, "stale": 1, "rejected": 0, "failed": 0}
-        assert times(federation)[0][-1] == "stale"
+        assert times(federation)[0][6] == "stale"
 
 
 def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
@@ -260,7 +260,8 @@ def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
         federation.send([task(C)])  # 10 to 15, held back too
         assert values(federation.receive()) == [A, B] and federation.now == 15
         assert federation.ledger.current.simulated_seconds == 5
-        assert [row[2:6] for row in times(federation)] == [[0, 0, 10, 10], [0, 0, 1, 10]]
+        # The line's own times, and then when the mix let the reply through.
+        assert [row[2:] for row in times(federation)] == [[0, 0, 10, 10, "late", 10], [0, 0, 1, 1, "late", 10]]
     with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
         federation.begin(1)
         federation.send([task(A), task(B)])
@@ -287,3 +288,26 @@ def test_a_download_that_was_cut_off_begins_anew() -> None:
         for _ in range(2):
             (reply,) = federation.map([task(A, weights=weights)])
             assert reply.error == "no reply within 10 s"
+
+
+def test_what_a_mix_holds_back_is_no_answer_for_those_who_wait_for_late_ones() -> None:
+    """B's second reply is here and held back until round 3; A, at work since round 1, can still be waited for."""
+    with paced({A: 0.1, B: 10, C: 2}, staleness=[0, 1]) as federation:
+        federation.begin(1)
+        federation.send([task(A), task(B)])  # A until 100
+        federation.receive(deadline=4)
+        federation.begin(2)
+        federation.send([task(B)])  # 4 to 5
+        assert values(federation.receive()) == [B] and federation.busy == {A}
+        federation.send([])
+        assert values(federation.receive(at_least=1)) == [A] and federation.now == 100
+
+
+def test_nothing_is_known_to_have_reached_a_client_that_dropped_out() -> None:
+    weights = Tensors({"w": np.arange(1, 1001, dtype=np.float32)})
+    with paced({A: 1, B: 1, C: 1}, dropout=1.0) as federation:
+        for number in (1, 2):
+            federation.begin(number)
+            federation.send([task(A, weights=weights)])
+            assert federation.busy == {A} and not federation.receive()[0].ok
+        assert [account.bytes_down > 4000 for account in federation.ledger.rounds] == [True, True]

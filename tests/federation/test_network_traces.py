@@ -122,6 +122,7 @@ FAULTS = [
     ("", "line 1: no column bandwidth_kbps"),
     ("bandwidth_kbps\n5\n", "line 1: no column duration_ms"),
     ("duration_ms,speed\n5,5\n", "line 1: no column bandwidth_kbps"),
+    ("bandwidth_kbps,duration_ms,bandwidth_kbps\n5,5,6\n", "line 1: 2 columns are called bandwidth_kbps"),
     (HEAD, "no rows below its header"),
     (HEAD + "5,1000\n-1,1000\n", "line 3: bandwidth_kbps = -1: must be from zero to 1e+12"),
     (HEAD + "5,-1000\n", "line 2: duration_ms = -1000: must be"),

@@ -69,6 +69,22 @@ def test_a_longer_run_goes_on_searching(tmp_path: Path) -> None:
     atoll.search("fedrl", data, out=out, workers=0, rounds=4, warmup=1, retrain=1, **SMALL)
     run = atoll.resume(out, data=data, rounds=7)
     assert [event["metrics"]["phase"] for event in run.rounds][4:] == ["search", "search", "final"]
+    best, path = run.result["candidates"]
+    assert best["architecture"] == path["about"]["derived"]  # not what was found before
+
+
+def test_a_run_that_is_longer_by_less_than_a_search_goes_on_training_what_it_found(tmp_path: Path) -> None:
+    """In one sitting or in two; nothing is trained from scratch a second time."""
+    data, plan = made_images(side=6), {"rounds": 6, "warmup": 1, "retrain": 3, **SMALL}
+    runs = {}
+    for name, sittings in {"once": [9], "twice": [8, 9]}.items():
+        atoll.search("fedrl", data, out=tmp_path / name, workers=0, **plan)
+        for rounds in sittings:
+            runs[name] = atoll.resume(tmp_path / name, data=data, rounds=rounds)
+    phases = [event["metrics"]["phase"] for event in runs["once"].rounds]
+    assert phases == ["warmup"] + ["search"] * 2 + ["final"] * 6
+    once, twice = (run.load_model("best").weights.whole_digest() for run in runs.values())
+    assert once == twice
 
 
 def test_the_job_sends_the_gradient_of_the_rows_it_drew() -> None:

@@ -169,6 +169,71 @@ def test_who_is_still_at_work_is_waited_for_when_those_asked_fail() -> None:
     assert metrics["ages"][0] >= 1
 
 
+class Patience(set[str]):
+    """Clients in it are held for so many looks, or for ever; endless looking is a test that fails."""
+
+    def __init__(self, looks: int = 0, **until: int) -> None:
+        super().__init__()
+        self.looks, self.until = looks, until
+
+    def __contains__(self, name: object) -> bool:
+        self.looks += 1
+        assert self.looks < 2000, "it waits for ever"
+        return self.looks < self.until.get(str(name), 0)
+
+
+NEVER = 10**9
+
+
+def broken(name: str, values: dict[str, float]) -> Any:
+    """This client fails from its second task on."""
+    asked: list[str] = []
+
+    def answer(task: Task) -> Payload:
+        asked.append(task.client)
+        if task.client == name and asked.count(name) > 2:
+            raise ValueError("the site is down")
+        return answering(values, dict.fromkeys(values, 5))(task)
+
+    return answer
+
+
+def test_one_who_does_better_than_those_who_failed_is_enough() -> None:
+    def answer(task: Task) -> Payload:
+        if task.client == "broken":
+            raise ValueError("the site is down")
+        return answering({"one": 1.0, "two": 1.0}, {"one": 2, "two": 6})(task)
+
+    federation = LateFederation(["broken", "one", "two"], answer, SCHEMA)
+    federation.held = Patience(one=9, two=NEVER)
+    _, metrics = play(make(quorum=0.3), federation)
+    assert metrics["ages"] == [1, 0, 0]
+
+
+def test_a_reply_that_is_thrown_away_is_no_better_than_a_failure() -> None:
+    """In round 3 `one` fails and what `late` says is two rounds old; `two`, a round late, is waited for."""
+    federation = LateFederation(["one", "two", "late"], broken("one", {"one": 1.0, "two": 1.0, "late": 2.0}), SCHEMA)
+    method = make(quorum=0.3, threshold=1, stale="use")
+    federation.held = {"late"}
+    state, _ = play(method, federation)
+    federation.held = {"late", "two"}
+    state, _ = play(method, federation, state)
+    federation.held = Patience(two=30)
+    _, metrics = play(method, federation, state)
+    assert metrics["asked"] == 1 and metrics["thrown"] == 1 and metrics["ages"] == [0, 1]
+
+
+def test_when_nobody_could_be_asked_a_reply_ends_the_round_whatever_it_is_worth() -> None:
+    """Its client is free again."""
+    method = make(quorum=0.5, threshold=0, deadline=0.05)
+    federation = federation_of({"one": 1.0, "two": 1.0})
+    federation.held = {"one", "two"}
+    state, _ = play(method, federation)
+    federation.held = Patience(two=NEVER)
+    _, metrics = play(make(quorum=0.5, threshold=0), federation, state)
+    assert metrics["asked"] == 0 and metrics["thrown"] == 1 and federation.busy == {"two"}
+
+
 def test_a_reply_to_what_was_asked_in_an_earlier_attempt_is_thrown_away() -> None:
     """A round that is tried again draws anew: the gradient of another sub-model must not be taken for this one's."""
     method = make(quorum=0.6)

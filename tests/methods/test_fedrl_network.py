@@ -12,6 +12,7 @@ from atoll import launch
 from atoll.config import resolve
 from atoll.errors import Paused
 from atoll.reading import Run, load
+from atoll.store.directory import RunDirectory
 from atoll.testing import made_images
 
 SMALL = {"channels": 2, "cells": 1, "batch": 8, "policy_lr": 0.1, "lr": 0.1, "rounds": 8, "warmup": 2, "retrain": 1}
@@ -124,9 +125,29 @@ def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
     own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 8}
     tables = {"network": {"speed": 1e6}}
     with pytest.raises(
-        Paused, match="no reply of the whole search came in time to count; give clients a longer deadline"
-    ):
+        Paused, match="no reply of the whole search came in time to count; start anew with a longer deadline"
+    ) as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
+    assert not pause.value.hopeful
+
+
+def test_two_short_phases_without_any_reply_are_said_too(tmp_path: Path) -> None:
+    own = {**SMALL, "rounds": 6, "warmup": 3, "retrain": 1}
+    tables = {"network": {"staleness": [0, 0, 0, 1]}}
+    with pytest.raises(Paused, match="no reply of the whole search, warm-up and all, came in time to count"):
+        atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
+
+
+def test_nothing_is_kept_of_the_search_while_the_found_network_is_trained(tmp_path: Path) -> None:
+    own = {**SMALL, "rounds": 5, "warmup": 2, "retrain": 1}
+    tables = {"network": {"staleness": [0.5, 0, 0.5]}}
+    data = made_images(clients=4, side=6)
+    atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
+    with RunDirectory.reopen(tmp_path / "run") as directory:
+        saved = directory.last_checkpoint()
+    assert saved is not None
+    assert saved["federation"]["network"]["travelling"]  # there are replies that nobody wants any more
+    assert saved["state"]["past_weights"] == saved["state"]["past_alphas"] == saved["state"]["past_keys"] == {}
 
 
 def test_late_replies_on_slow_lines_take_their_time_and_everybody_is_asked(tmp_path: Path) -> None:
@@ -137,7 +158,7 @@ def test_late_replies_on_slow_lines_take_their_time_and_everybody_is_asked(tmp_p
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     for event in run.rounds:
         assert event["metrics"]["asked"] == 4 and event["ledger"]["simulated_seconds"] > 0.01
-        for _, _, began, downloaded, computed, arrived, _ in event["network"]["tasks"]:
+        for _, _, began, downloaded, computed, arrived, *_ in event["network"]["tasks"]:
             assert began < downloaded < computed < arrived
 
 
@@ -151,5 +172,8 @@ def test_a_found_network_that_diverges_is_not_passed_off_as_trained(tmp_path: Pa
 
 def test_a_supernet_that_diverges_is_called_by_its_name(tmp_path: Path) -> None:
     own = {**SMALL, "retrain": 0, "lr": 1e30}
-    with pytest.raises(Paused, match=r"nonfinite.*the supernet has diverged: start anew with a lower fedrl\.lr"):
+    with pytest.raises(
+        Paused, match=r"nonfinite.*the supernet has diverged: start anew with a lower fedrl\.lr"
+    ) as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, **own)
+    assert not pause.value.hopeful  # so no one is told to resume it

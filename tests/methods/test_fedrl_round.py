@@ -51,6 +51,16 @@ def test_the_policy_climbs_by_equations_9_and_10() -> None:
     assert metrics["accuracy"] == pytest.approx(0.4) == metrics["moving_accuracy"] and metrics["error"] == 0.6
 
 
+def test_an_accuracy_is_of_the_rows_that_a_client_has() -> None:
+    """Ten rows each, though a batch may have forty: 2 and 6 right are 0.2 and 0.6."""
+    method, federation = make(batch=40), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6})
+    after, metrics = play(method, federation)
+    assert metrics["accuracy"] == pytest.approx(0.4) and after.baseline == pytest.approx(0.401)
+    assert play(make(epochs=2), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6}))[1][
+        "accuracy"
+    ] == pytest.approx(0.2)
+
+
 def test_the_warm_up_leaves_the_policy_alone() -> None:
     method, federation = make(warmup=1), federation_of({"one": 2.0, "two": 4.0}, {"one": 2, "two": 6})
     before = method.init(federation, stream(1, "init"))

@@ -35,11 +35,33 @@ def test_what_was_set_is_not_altered() -> None:
 
 @pytest.mark.parametrize(
     ("quorum", "asked", "needed"),
-    [(1.0, 10, 10), (0.8, 10, 8), (0.8, 4, 4), (0.75, 4, 3), (8, 10, 8), (8, 5, 4), (0.01, 10, 1), (1.0, 0, 0)],
+    [
+        (1.0, 10, 10),
+        (0.8, 10, 8),
+        (0.8, 4, 4),
+        (0.75, 4, 3),
+        (8, 10, 8),
+        (8, 5, 4),
+        (0.01, 10, 1),
+        (1.0, 0, 0),
+        (0.55, 100, 55),
+    ],
 )
 def test_a_quorum_is_a_share_or_a_number(quorum: float, asked: int, needed: int) -> None:
     """A number of all 10 clients is a share of those that are asked."""
     assert fitted(quorum=quorum).replies_needed(asked, 10) == needed
+
+
+def test_a_phase_is_long_enough_when_its_first_reply_can_be_as_late_as_is_allowed_and_count() -> None:
+    """Replies two rounds late: asked in round 1, one counts in round 3, so of three rounds only its asking is sure."""
+    assert not fitted(warmup=3, threshold=2).ends("warmup", 3) and fitted(warmup=4, threshold=2).ends("warmup", 4)
+    short = fitted(warmup=3, threshold=2, retrain=11)  # 3 + 2 rounds
+    assert not short.ends("search", 5) and short.ends("both", 5) and not short.ends("both", 4)
+
+
+def test_how_late_a_reply_may_be_has_an_end() -> None:
+    with pytest.raises(ConfigError, match=r"fedrl\.threshold = 100000.*1000"):
+        resolve({"method": "fedrl", "data": {"name": "digits"}, "fedrl": {"threshold": 100_000}})
 
 
 def test_rows_that_an_accuracy_is_counted_over() -> None:
@@ -59,6 +81,7 @@ def test_rows_that_an_accuracy_is_counted_over() -> None:
         ({"retrain_crop": 8}, 10, "retrain_crop = 8: images of 8x8 pixels take 7 at most"),
         ({"policy_betas": [0.5, 1.0]}, 10, "policy_betas"),
         ({"channels": 2_000_000}, 10, "weights needs"),
+        ({"retrain_channels": 100_000}, 10, "retrain_channels = 100000, retrain_cells = 8: a network of"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(settings: dict[str, Any], clients: int, words: str) -> None:

@@ -192,7 +192,8 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         yield {"watcher": watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
-        complain(f"{pause}; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}")
+        way_out = f"; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.hopeful else ""
+        complain(f"{pause}{way_out}")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()

@@ -122,7 +122,9 @@ class NetworkFederation(Federation):
         limit = deadline if deadline is not None else self.deadline
         end = math.inf if limit is None else self._clock + limit
         self._finish_work()
-        counted = self._last_send or {*self._travelling, *self._silent}
+        # What the staleness mix holds back is no answer that this round could wait for.
+        coming_late = {order for order, parcel in self._travelling.items() if not parcel.held(self.round)}
+        counted = self._last_send or coming_late | self._silent.keys()
         wanted = len(self._last_send) if at_least is None else min(at_least, len(counted))
         self._land_what_is_here()
         while self._answered(counted) < wanted:
@@ -180,7 +182,11 @@ class NetworkFederation(Federation):
         order = super()._enter(task)
         if order in self._waiting:
             envelope = replace(self._waiting.pop(order), sent=self._clock)
-            (self._silent if self._drops_out(envelope) else self._waiting)[order] = envelope
+            if self._drops_out(envelope):
+                self._silent[order] = envelope
+                self._holdings.lose(task.client)  # nobody knows whether anything reached it
+            else:
+                self._waiting[order] = envelope
         return order
 
     def _drops_out(self, envelope: Envelope) -> bool:
@@ -237,14 +243,14 @@ class NetworkFederation(Federation):
         for order, parcel in sorted(self._travelling.items()):
             if parcel.arrives(self.round) <= self._clock:
                 del self._travelling[order]
-                late = parcel.due != parcel.reply.round
-                self._land(parcel if not late else replace(parcel, journey=parcel.journey.held_until(self._clock)))
+                self._land(parcel)
 
     def _land(self, parcel: Parcel) -> None:
         reply = parcel.reply
         self._book(reply.task, parcel.fate, parcel.size)
         in_time: Fate = "used" if reply.round == self.round else "late"
-        self._timeline.add(parcel.order, reply, parcel.journey, parcel.fate or in_time)
+        held_until = self._clock if parcel.due != reply.round else None
+        self._timeline.add(parcel.order, reply, parcel.journey, parcel.fate or in_time, held_until)
         self._done[parcel.order] = reply
 
     def _give_up_on_the_silent(self) -> None:

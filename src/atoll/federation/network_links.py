@@ -32,10 +32,6 @@ class Journey:
         """It was broken off at this moment."""
         return Journey(*(min(time, end) for time in (self.began, self.downloaded, self.computed, self.arrived)))
 
-    def held_until(self, moment: float) -> Journey:
-        """Its reply reached the server at this moment, whatever the line would have allowed."""
-        return replace(self.cut(moment), arrived=moment)
-
 
 @dataclass(frozen=True)
 class Link:

@@ -8,6 +8,7 @@ from atoll.federation.network_links import Journey
 from atoll.ledger import Fate
 from atoll.messages import Payload, Reply
 
+FATE = 6  # its place in a row
 DIGITS = 4  # tenths of milliseconds: a day of seconds stays short in the file
 
 
@@ -15,7 +16,8 @@ class Timeline:
     """The tasks whose fate was decided in this round, also those that were sent in earlier ones.
 
     A row: client, round it was sent in, began, downloaded, computed, arrived (all in virtual seconds), fate. A task
-    that never got an answer has no times between its beginning and its end.
+    that never got an answer has no times between its beginning and its end. If a staleness mix held the reply back, the
+    moment when it was let through comes last.
     """
 
     def __init__(self) -> None:
@@ -26,9 +28,10 @@ class Timeline:
         """A round begins."""
         self._start, self._rows = at, {}
 
-    def add(self, order: int, reply: Reply, journey: Journey, fate: Fate) -> None:
+    def add(self, order: int, reply: Reply, journey: Journey, fate: Fate, held_until: float | None = None) -> None:
         times = [journey.began, journey.downloaded, journey.computed, journey.arrived]
-        self._rows[order] = [reply.task.client, reply.round, *(round(time, DIGITS) for time in times), fate]
+        row = [reply.task.client, reply.round, *(round(time, DIGITS) for time in times), fate]
+        self._rows[order] = row if held_until is None else [*row, round(held_until, DIGITS)]
 
     def silent(self, order: int, reply: Reply, sent: float, until: float) -> None:
         """No answer came: the server gave up."""
@@ -38,8 +41,8 @@ class Timeline:
     def forget(self, reply: Reply) -> None:
         """A late reply was thrown away as stale."""
         for row in self._rows.values():
-            if row[:2] == [reply.task.client, reply.round] and row[-1] == "late":
-                row[-1] = "stale"
+            if row[:2] == [reply.task.client, reply.round] and row[FATE] == "late":
+                row[FATE] = "stale"
                 return
 
     def story(self, now: float) -> Payload:

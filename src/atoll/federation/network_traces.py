@@ -117,6 +117,8 @@ def read_log(path: Path) -> Log:
     for name in REQUIRED:
         if name not in names:
             raise DataError(f"{path}, line 1: no column {name}; a bandwidth log has bandwidth_kbps and duration_ms")
+        if names.count(name) > 1:
+            raise DataError(f"{path}, line 1: {names.count(name)} columns are called {name}; leave one")
     values = [_row(path, number, names, row) for number, row in enumerate(rows, 2) if any(cell.strip() for cell in row)]
     if not values:
         raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one")

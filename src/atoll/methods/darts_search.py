@@ -57,7 +57,12 @@ class DartsConfig(MethodConfig):
         if size > LARGEST:
             room = f"a supernet of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
             raise ConfigError(f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer")
-        darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
+        found = darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
+        size = darts.weight_count(found)
+        if size > LARGEST:
+            room = f"a network of {size:,} weights or more needs {4 * size / 1e9:,.0f} GB"
+            sizes = f"retrain_channels = {found['channels']}, retrain_cells = {found['cells']}"
+            raise ConfigError(f"{sizes}: {room}; take fewer")
         self.augmentation.check(schema, "retrain_")
         retrain = self.retrain if self.retrain is not None else math.ceil(self.rounds / 10)
         if retrain > self.rounds:
@@ -101,9 +106,8 @@ class DartsSearch:
     def retrain_round(
         self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator
     ) -> tuple[dict[str, Any], Metrics]:
-        """One round of federated averaging for the found network; the first one draws its weights anew."""
-        begins = rounds_done == self.settings.search_rounds
-        trainee = beginner(BEST, self.derived(alpha), rng) if begins else Trainee(BEST, **found)
+        """One round of federated averaging for the network `found`; the first one draws its weights anew."""
+        trainee = Trainee(BEST, **found) if found else beginner(BEST, self.derived(alpha), rng)
         clients = federation.clients()
         (trained,) = train_round(federation, [trainee], clients, self.settings.retraining(batch), 0)
         new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}

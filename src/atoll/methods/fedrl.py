@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from atoll import spaces
-from atoll.errors import TooFewReplies
+from atoll.errors import StartAnew, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.guard import Count, TensorsLike
 from atoll.learning.client import Client
@@ -37,7 +37,7 @@ from atoll.learning.networks import network
 from atoll.messages import Array, ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsSearch, accuracy_figures, by_kind
-from atoll.methods.fedrl_config import FedRLConfig
+from atoll.methods.fedrl_config import FedRLConfig, Phase
 from atoll.methods.measure import what_went_wrong
 from atoll.rng import Generator
 from atoll.search import policy
@@ -107,22 +107,20 @@ class FedRL(DartsSearch):
             return self._retrain(state, federation, rng)
         everyone, busy = federation.clients(), federation.busy
         asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
-        state, tasks = self._draw(state, asked, federation.round, rng)
+        state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         federation.send(tasks)
         needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if nobody is free, someone will be
         heard = _Heard()
         while replies := federation.receive(at_least=needed, deadline=self.config.deadline):
             for reply in replies:
                 state = self._fold(heard, reply, state, federation)
-            if heard.ages or heard.thrown or not federation.busy:
+            if heard.ages or not federation.busy or (heard.thrown and not asked):
                 break
-            needed = 1  # only failures so far: who is still at work may do better
+            needed = 1  # nothing of use so far: who is still at work may do better
         if asked and not heard.ages and not state.past_keys[str(federation.round)]:
-            raise TooFewReplies(f"none of {len(asked)} clients returned a usable gradient ({_reason(heard.errors)})")
+            raise _nobody(len(asked), heard.errors)
         new = _kept(self._update(state, heard, phase), federation.round + 1 - self.config.threshold)
-        if not new.recent and self.config.ends(phase, new.round):
-            came = f"no reply of the whole {phase} came in time to count"
-            raise TooFewReplies(f"{came}; give clients a longer deadline, or a higher fedrl.threshold")
+        self._refuse_to_end_without_replies(new, phase)
         return new, self._metrics(new, heard, tasks, phase, federation)
 
     def done(self, state: FedRLState) -> bool:
@@ -238,6 +236,19 @@ class FedRL(DartsSearch):
             new = replace(new, baseline=baseline, alpha=alpha, climb=climb)
         return new
 
+    def _refuse_to_end_without_replies(self, state: FedRLState, phase: Phase) -> None:
+        """A phase, or both together, in which replies could have counted and none did: what is found would be noise."""
+        untrained = not any(array.any() for array in state.velocity.values())
+        if self.config.ends(phase, state.round):
+            what: str = phase
+        elif untrained and self.config.ends("both", state.round):
+            what = "search, warm-up and all,"
+        else:
+            return
+        if not state.recent:
+            came = f"no reply of the whole {what} came in time to count"
+            raise StartAnew(f"{came}; start anew with a longer deadline, or a higher fedrl.threshold")
+
     # -- P3: the found network, trained from scratch -------------------------------------------------------------------
 
     def _retrain(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[FedRLState, Metrics]:
@@ -281,10 +292,12 @@ def _answers(reply: Reply, key: Array) -> bool:
     return all(np.array_equal(asked[kind], own) for kind, own in by_kind(key).items())
 
 
-def _reason(errors: Sequence[str | None]) -> str:
+def _nobody(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
     """What most clients say, and what that may come from."""
-    reason = what_went_wrong(errors)
-    return f"{reason}; the supernet has diverged: start anew with a lower fedrl.lr" if "nonfinite" in reason else reason
+    text = f"none of {asked} clients returned a usable gradient ({what_went_wrong(errors)})"
+    if "nonfinite" in text:
+        return StartAnew(f"{text}; the supernet has diverged: start anew with a lower fedrl.lr")
+    return TooFewReplies(text)
 
 
 def _kept(state: FedRLState, oldest: int) -> FedRLState:

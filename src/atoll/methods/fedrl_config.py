@@ -44,7 +44,7 @@ class FedRLConfig(DartsConfig):
         default=1.0, gt=0
     )  # replies a round waits for: up to 1 a share of those asked, above a number
     deadline: float | None = Field(default=None, gt=0)  # seconds a round waits for them; None: the engine's
-    threshold: int = Field(default=2, ge=0)  # Delta: older replies are thrown away
+    threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are thrown away
     stale: Literal["compensate", "use", "throw"] = "compensate"
     correction: Correction = "exact"  # of the policy's gradient, when compensating
     compensation: float = Field(default=0.1, ge=0)  # lambda
@@ -86,10 +86,10 @@ class FedRLConfig(DartsConfig):
             return "final"
         return "warmup" if rounds_done < (self.warmup or 0) else "search"
 
-    def ends(self, phase: Phase, rounds_done: int) -> bool:
-        """Whether a phase is over that was long enough for late replies to count."""
-        warmup = self.warmup or 0
-        first, last = (0, warmup) if phase == "warmup" else (warmup, self.search_rounds)
+    def ends(self, phase: Phase | Literal["both"], rounds_done: int) -> bool:
+        """Whether a phase (warm-up and search: both) is over that was long enough for late replies to count."""
+        warmup, whole = self.warmup or 0, self.search_rounds
+        first, last = {"warmup": (0, warmup), "both": (0, whole)}.get(phase, (warmup, whole))
         return rounds_done == last and last - first > self.threshold + 1
 
     def replies_needed(self, asked: int, clients: int) -> int:

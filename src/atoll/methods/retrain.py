@@ -30,6 +30,7 @@ from atoll.search.grouping import partition
 from atoll.search.sampling import choose
 from atoll.store.found_weights import found_weights
 
+LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
 
 
@@ -81,9 +82,13 @@ class RetrainConfig(AugmentedConfig):
         networks = {name: {**arch, **data} for name, arch in self.networks.items()}
         for name, arch in networks.items():
             try:
-                spaces.skeleton(arch)
+                module = spaces.skeleton(arch)
             except ArchitectureError as problem:
                 raise ArchitectureError(f"networks.{name}: {problem}") from None
+            size = sum(weight.numel() for weight in module.parameters())
+            if size > LARGEST:
+                room = f"a network of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
+                raise ArchitectureError(f"networks.{name}: {room}; take a smaller one")
         return networks
 
 

@@ -87,7 +87,8 @@ def show_run(console: Console, run: Run) -> None:
     """A finished run's networks and what they cost; for an unfinished one, how far it is."""
     if not run.finished:
         done = run.rounds
-        error = f", error {done[-1]['metrics'].get('error', math.nan):.4f}" if done else ""
+        last = done[-1]["metrics"].get("error") if done else None
+        error = "" if last is None else f", error {last:.4f}"
         state = f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished"
         for text in (state, f"go on with: atoll resume {shlex.quote(str(run.path))}"):
             console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

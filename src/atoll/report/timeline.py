@@ -46,6 +46,12 @@ class Step:
     computed: float | None
     arrived: float
     fate: str
+    held_until: float | None = None  # a staleness mix let the reply through at this moment
+
+    @property
+    def end(self) -> float:
+        """When the server had it."""
+        return self.arrived if self.held_until is None else self.held_until
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) ->
 
 
 def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
-    if step.arrived < first:
+    if step.end < first:
         return
     if step.downloaded is None or step.computed is None:
         axes.plot([step.began, step.arrived], [row, row], ":", color=FAINT, linewidth=1.2)
@@ -165,9 +171,11 @@ def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
         faint = 0.35 if step.fate == "failed" else 1.0
         for (_, colour), start, end in zip(PARTS, moments[:-1], moments[1:], strict=True):
             axes.barh(row, end - start, 0.62, start, color=colour, alpha=faint, linewidth=0)
+    if step.end > step.arrived:
+        axes.plot([step.arrived, step.end], [row, row], ":", color=ORANGE, linewidth=1.2)
     if step.fate in ENDS:
         marker, colour = ENDS[step.fate]
-        axes.plot(step.arrived, row, marker, color=colour, markersize=5, markeredgewidth=1.4, clip_on=False, zorder=3)
+        axes.plot(step.end, row, marker, color=colour, markersize=5, markeredgewidth=1.4, clip_on=False, zorder=3)
 
 
 def _legend(fates: set[str]) -> list[Any]:

@@ -47,15 +47,16 @@ class Descent:
     def step(self, weights: Tensors, gradient: Mapping[str, Array], velocity: Tensors) -> tuple[Tensors, Tensors]:
         """Weights and velocity afterwards. Where there is no gradient, decay and momentum go on."""
         shrink = np.float32(min(1.0, self.clip / max(length(gradient), 1e-12)))
-        lr, momentum, decay = np.float32(self.lr), np.float32(self.momentum), np.float32(self.decay)
         moved: dict[str, Array] = {}
         speeds: dict[str, Array] = {}
-        for name, values in weights.items():
-            slope = decay * values
-            if name in gradient:
-                slope += shrink * gradient[name]
-            speeds[name] = momentum * velocity[name] + slope
-            moved[name] = values - lr * speeds[name]
+        with np.errstate(over="ignore", invalid="ignore"):  # who gets weights that have diverged will find it out
+            lr, momentum, decay = np.float32(self.lr), np.float32(self.momentum), np.float32(self.decay)
+            for name, values in weights.items():
+                slope = decay * values
+                if name in gradient:
+                    slope += shrink * gradient[name]
+                speeds[name] = momentum * velocity[name] + slope
+                moved[name] = values - lr * speeds[name]
         return Tensors(moved), Tensors(speeds)
 
 
