@@ -56,6 +56,15 @@ def test_what_the_timeline_shows(tmp_path: Path) -> None:
     assert shown == ["ann", "bob", "cid", "late", "no answer", "round 2"]
 
 
+def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path) -> None:
+    rounds = [ROUNDS[0], {"from": 5.0, "to": 9.0, "tasks": [["cid", 1, 0, 3, 4, 4.5, "late", 8]]}]
+    run = made(tmp_path / "run", rounds)
+    assert latencies(run) == {1: (5, 4.75)}
+    assert spans(run)[1].steps[0].end == 8
+    picture = draw_timeline(run, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert "<!-- held back by the staleness mix -->" in picture
+
+
 def test_many_clients_are_cut_and_that_is_said(tmp_path: Path) -> None:
     tasks = [[f"client-{number:02}", 1, 0, 1, 2, 3, "used"] for number in range(CLIENTS + 7)]
     run = made(tmp_path / "run", [{"from": 0.0, "to": 3.0, "tasks": tasks}])

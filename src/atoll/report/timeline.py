@@ -107,7 +107,7 @@ def draw_timeline(run: Run, path: Path, last: int = ROUNDS) -> Path:
     axes.set_xlabel("virtual seconds since the beginning of the run")
     tidy(axes)
     axes.grid(visible=False)
-    handles = _legend({step.fate for step in steps})
+    handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
     figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
     more = len({step.client for step in steps}) - len(names)
     title = f"What the clients did in rounds {shown[0].round} to {shown[-1].round}"
@@ -178,7 +178,7 @@ def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
         axes.plot(step.end, row, marker, color=colour, markersize=5, markeredgewidth=1.4, clip_on=False, zorder=3)
 
 
-def _legend(fates: set[str]) -> list[Any]:
+def _legend(fates: set[str], held: bool) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -188,4 +188,6 @@ def _legend(fates: set[str]) -> list[Any]:
         for fate, (marker, colour) in ENDS.items()
         if fate in fates
     ]
+    if held:
+        entries.append(Line2D([], [], linestyle=":", color=ORANGE, label="held back by the staleness mix"))
     return entries
