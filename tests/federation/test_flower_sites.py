@@ -13,10 +13,10 @@ import pytest
 from flwr.app import Message
 
 from atoll import launch
-from atoll.errors import ConfigError, SiteError
+from atoll.errors import ConfigError, Paused, SiteError
 from atoll.federation import flower_engine
 from atoll.federation.flower_engine import kept
-from atoll.federation.flower_mail import TASK, frame_of
+from atoll.federation.flower_mail import PREPARE, TASK, frame_of
 from federation.thread_grid import ThreadGrid
 from federation.three_sites import NAMES, ThreeSites, write_images, write_rows
 from outcomes import outcome
@@ -149,6 +149,38 @@ def test_a_killed_server_goes_on_to_the_same_result(tmp_path: Path, sites: Three
     assert outcome(there) == here
     # At a kill at most three tasks are under way; every other one was sent once.
     assert tasks_sent(whole) <= tasks_sent(grid) <= tasks_sent(whole) + 3 * sittings
+
+
+class _Broken:
+    """A grid whose link forgets, once, what is being pushed to it: before a run, or in it."""
+
+    def __init__(self, grid: ThreadGrid, kind: str, after: int) -> None:
+        self._grid, self._kind, self._left = grid, kind, after
+
+    def push_messages(self, messages: list[Message]) -> Iterable[str]:
+        self._left -= messages[0].metadata.message_type == self._kind
+        if self._left < 0:
+            raise ConnectionError("the push session may have expired")
+        return self._grid.push_messages(messages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+def test_a_link_that_fails_pauses_a_run(tmp_path: Path, sites: ThreeSites) -> None:
+    experiment = sites.experiment("fedavg", "flower", rounds=2, hidden=[8])
+    with pytest.raises(Paused, match=r"the link to the sites failed \(ConnectionError: the push session"):
+        launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), TASK, 10))
+    there = launch.resume(tmp_path / "there", grid=sites.grid())
+    here = launch.start(sites.experiment("fedavg", "local", rounds=2, hidden=[8]), tmp_path / "here")
+    assert outcome(there) == outcome(here)
+
+
+def test_a_link_that_fails_before_a_run_leaves_nothing(tmp_path: Path, sites: ThreeSites) -> None:
+    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[8])
+    with pytest.raises(SiteError, match=r"the link to the sites failed.*start the run again"):
+        launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), PREPARE, 1))
+    assert not (tmp_path / "there").exists()
 
 
 def test_a_finished_run_can_go_further(tmp_path: Path, sites: ThreeSites) -> None:

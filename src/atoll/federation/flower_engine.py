@@ -14,7 +14,7 @@ from typing import Any
 
 from atoll import wire
 from atoll.data.settings import DataSettings
-from atoll.errors import ConfigError, RunDamaged, WireError
+from atoll.errors import ConfigError, Paused, RunDamaged, SiteError, WireError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request
 from atoll.federation.flower import WINDOW, FlowerFederation, FlowerTransport, Mission
@@ -89,7 +89,10 @@ def decided(settings: DataSettings, opened: Opened) -> DataSettings:
 def _open(request: Request) -> tuple[Opened, Nodes]:
     expected, record = _expected(request)
     opening = Opening(request, record)
-    return opening.run(expected), opening.nodes
+    try:
+        return opening.run(expected), opening.nodes
+    except Paused as problem:  # before there is a run that could be gone on with
+        raise SiteError(f"{problem}; see the federation's logs, and start the run again") from problem
 
 
 def _expected(request: Request) -> tuple[list[str], Any]:

@@ -6,17 +6,22 @@ pickled. Pulling a message from the link deletes it there: whatever comes back i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from atoll.errors import Paused
+from atoll.federation.perform import words
+
 HELLO, PREPARE, NOTICE, TASK = "query.hello", "query.prepare", "query.notice", "train.task"
 RECORD, FRAME = "atoll", "frame"
 STYPE = "atoll.wire"
 
+STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
 NODE_GONE = 5
 ERRORS = {  # Flower's codes, in words
     0: "an unknown error",
@@ -61,6 +66,20 @@ class _Sent:
     node: int
 
 
+@contextmanager
+def on_the_link() -> Iterator[None]:
+    """What Flower's Grid raises is a fault on the way to the sites: the run can go on from its last checkpoint.
+
+    For instance a link that was killed and is there again knows nothing of what was being pushed to it.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if type(problem).__name__ == STOPPED:
+            raise
+        raise Paused(f"the link to the sites failed ({words(problem)})") from problem
+
+
 class Mail:
     """Messages under way. Duplicates, letters of strangers, and replies of a node that was not asked are dropped."""
 
@@ -71,7 +90,8 @@ class Mail:
     def send(self, node: int, kind: str, frame: bytes, about: Any, ttl: float | None = None) -> bool:
         """Hand a frame to the link; False if it does not take it. `about` comes back with the reply."""
         message = Message(content(frame), dst_node_id=node, message_type=kind, ttl=ttl)
-        identifier = next(iter(self._grid.push_messages([message])), None)
+        with on_the_link():
+            identifier = next(iter(self._grid.push_messages([message])), None)
         if not identifier:
             return False
         self._sent[identifier] = _Sent(about, node)
@@ -100,7 +120,8 @@ class Mail:
         return any(sent.about == about for sent in self._sent.values())
 
     def _pull(self, identifiers: list[str]) -> Iterable[Message]:
-        return self._grid.pull_messages(identifiers)
+        with on_the_link():
+            return list(self._grid.pull_messages(identifiers))
 
 
 def _read(message: Message, sent: _Sent) -> Arrived:

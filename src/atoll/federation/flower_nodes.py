@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from atoll import wire
 from atoll.errors import WireError
-from atoll.federation.flower_mail import HELLO, Arrived, Mail
+from atoll.federation.flower_mail import HELLO, Arrived, Mail, on_the_link
 from atoll.messages import Payload
 
 LOOK_EVERY = 2.0  # seconds between two looks at the link's list of nodes
@@ -86,7 +86,8 @@ class Nodes:
     def _look(self) -> None:
         if time.monotonic() - self._looked < self._every:
             return
-        infos = list(self._grid.get_nodes())
+        with on_the_link():
+            infos = list(self._grid.get_nodes())
         self._looked = time.monotonic()
         self._connected = {info.node_id for info in infos}
         for info in infos:

@@ -14,10 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from atoll.errors import AtollError
 from atoll.federation.flower_app import OUTCOME, REQUEST, STOP
+from atoll.federation.flower_mail import STOPPED
 from atoll.federation.perform import words
 from atoll.store.files import replace_file
-
-STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
 
 app = ServerApp()
 
