@@ -76,7 +76,7 @@ def main() -> None:
         complain("stopped at once; the last checkpoint stands")
         sys.exit(INTERRUPTED)
     except AtollError as problem:
-        complain(str(problem))
+        complain(f"{problem} [{problem.code}]" if problem.code else str(problem))
         sys.exit(problem.exit_code)
     except OSError as problem:
         complain(

@@ -14,7 +14,8 @@
     ├── RunDamaged                files of a run directory fail verification  exit code 4
     └── WireError                 bytes that are not a payload of ours
 
-A `UserError` is one line: the value, the rule, the way out. The command line prints it without a traceback.
+A `UserError` is one line: the value, the rule, a hint. The command line prints it without a traceback, with its code.
+The code is short and stable (`unknown-setting`): tests and documentation refer to it, so sentences are free to improve.
 A client's failure is never an exception on the server: it is a `Reply` with an `error`.
 """
 
@@ -25,9 +26,13 @@ from collections.abc import Iterable
 
 
 class AtollError(Exception):
-    """Base of everything Atoll raises on purpose."""
+    """Base of everything Atoll raises on purpose. `code` is the stable short name of the problem, in kebab case."""
 
     exit_code = 1
+
+    def __init__(self, text: str, *, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class UserError(AtollError):
@@ -73,8 +78,8 @@ class Paused(AtollError):
 
     exit_code = 3
 
-    def __init__(self, text: str, hopeful: bool = True) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, hopeful: bool = True, *, code: str = "") -> None:
+        super().__init__(text, code=code)
         self.hopeful = hopeful
 
 
