@@ -18,6 +18,7 @@ from atoll.ledger import Account
 from atoll.reading import Run, load
 from atoll.report.terminal import LiveProgress, NoProgress, PlainProgress, amount, printable, progress, show_run
 from atoll.testing import made_images
+from refusals import refused
 
 EVIL = "<script>alert(1)</script>[red]\x1b[2J"
 
@@ -80,13 +81,13 @@ def test_a_model_without_torch(run: Run) -> None:
 
 
 def test_an_unknown_pick_names_those_there_are(run: Run) -> None:
-    with pytest.raises(RunDirectoryError, match=r"no model 'hihg'; did you mean 'high'\? known: final, high"):
+    with refused(RunDirectoryError, "unknown-pick", "'hihg'", "'high'", "final, high"):
         run.model("hihg")
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunDirectoryError, match="not a run directory"):
+        with refused(RunDirectoryError, "not-a-run-directory", path):
             load(path)
 
 
@@ -94,9 +95,9 @@ def test_a_run_that_is_not_finished(copy: Path) -> None:
     (copy / "result.json").unlink()
     unfinished = load(copy)
     assert not unfinished.finished and len(unfinished.rounds) == 2
-    with pytest.raises(RunDirectoryError, match=r"no result yet.*atoll resume"):
+    with refused(RunDirectoryError, "no-result-yet", f"atoll resume {copy}"):
         _ = unfinished.result
-    with pytest.raises(RunDirectoryError, match="no model yet"):
+    with refused(RunDirectoryError, "no-model-yet", copy):
         unfinished.model()
     assert "<pre>Run(" in unfinished._repr_html_()
     (copy / "events.jsonl").unlink()  # killed in its first instant
@@ -107,16 +108,16 @@ def test_damage_is_said(copy: Path) -> None:
     weights = copy / load(copy).result["candidates"][0]["weights"]
     data = weights.read_bytes()
     weights.write_bytes(data[:-1] + b"x")
-    with pytest.raises(RunDamaged, match="does not match"):
+    with refused(RunDamaged, "wrong-checksum", weights):
         load(copy).model()
     weights.unlink()
-    with pytest.raises(RunDamaged, match="is missing"):
+    with refused(RunDamaged, "file-missing", weights.relative_to(copy)):
         load(copy).model()
     (copy / "result.json").write_text("{")
-    with pytest.raises(RunDamaged, match=r"result\.json cannot be read"):
+    with refused(RunDamaged, "file-damaged", copy, "result.json"):
         _ = load(copy).result
     (copy / "manifest.json").unlink()
-    with pytest.raises(RunDamaged, match=r"manifest\.json is missing"):
+    with refused(RunDamaged, "file-missing", copy, "manifest.json"):
         _ = load(copy).manifest
 
 

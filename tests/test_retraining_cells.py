@@ -17,6 +17,7 @@ from atoll.searching import retrain, search
 from atoll.spaces import darts
 from atoll.testing import made_images
 from programs import loaded, run  # noqa: F401 (a fixture)
+from refusals import refused
 
 pytestmark = pytest.mark.usefixtures("loaded")
 
@@ -69,7 +70,7 @@ def test_another_depth_and_width_in_one_place(found: Run, tmp_path: Path) -> Non
 
 
 def test_only_found_cells_have_another_size(found: Run) -> None:
-    with pytest.raises(ConfigError, match="--cells 20: network 'other' is not built of found cells"):
+    with refused(ConfigError, "inapplicable-setting", "--cells 20", "'other'"):
         assemble_retraining(found, ["best", "other"], {"cells": 20})
     raw = assemble_retraining(found, ["best", "cnn"], {"cells": 20, "channels": 36, "rounds": 4})
     assert raw["retrain"]["networks"]["cnn"] == {"space": "fixed", "model": "cnn"}  # made by hand: as it is
@@ -119,33 +120,33 @@ def test_data_of_every_kind_in_python(found: Run, tmp_path: Path) -> None:
     assert (settings["data"]["rows"], settings["data"]["clients"]) == (90, 3)
     assert fewer.rounds[0]["ledger"]["simulated_seconds"] > 0
     wrong: Any = 42
-    with pytest.raises(ConfigError, match="data = 42: give a data set's name, a folder"):
+    with pytest.raises(ConfigError, match="data = 42"):
         retrain(found.path, "best", out=tmp_path / "wrong", data=wrong, **options)
-    with pytest.raises(DataError, match="nowhere"):
+    with refused(DataError, "no-such-data-folder", tmp_path / "nowhere"):
         retrain(found.path, "best", out=tmp_path / "wrong", data=tmp_path / "nowhere", **options)
 
 
 def test_networks_that_no_machine_holds_are_refused_before_anything_is_written(found: Run, tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureError, match=r"networks\.best: a network of [\d,]+ weights needs [\d,]+ GB"):
+    with pytest.raises(ArchitectureError, match=r"networks\.best"):
         retrain(found.path, "best", out=tmp_path / "p", rounds=1, workers=0, channels=200_000)
     assert not (tmp_path / "p").exists()
 
 
 def test_groups_need_clients_who_train(found: Run) -> None:
-    with pytest.raises(ConfigError, match="--groups 2: with --central nobody trains in groups"):
+    with refused(ConfigError, "conflicting-settings", "--groups 2", "--central"):
         assemble_retraining(found, ["best"], {"central": True, "retrain.groups": 2})
 
 
 def test_what_is_derived_from_a_supernet_has_no_weights_to_go_on_from(tmp_path: Path) -> None:
     small: dict[str, Any] = {"channels": 2, "cells": 1, "batch": 8, "rounds": 2, "warmup": 1, "retrain": 0}
     run = search("fedrl", made_images(clients=2, side=6), out=tmp_path / "run", workers=0, **small)
-    with pytest.raises(ConfigError, match="--from found: network 'best' is derived from a supernet"):
+    with refused(ConfigError, "start-without-weights", "--from found", "'best'"):
         assemble_retraining(run, ["best"], {}, start="found")
 
 
 def test_images_too_small_for_the_cells(found: Run, tmp_path: Path) -> None:
     small = made_images(clients=2, side=2)
-    with pytest.raises(ArchitectureError, match=r"networks.best: an image of 2x2 is too small: 2 cells halve it twice"):
+    with pytest.raises(ArchitectureError, match=r"networks\.best.* 2x2"):
         retrain(found.path, "best", out=tmp_path / "p", rounds=1, workers=0, data=small)
     assert not (tmp_path / "p").exists()
 

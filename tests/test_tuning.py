@@ -19,6 +19,7 @@ from atoll.spaces.multipliers import pruned_to, scaled
 from atoll.spaces.pruning import units
 from atoll.testing import made_table
 from programs import loaded, run  # noqa: F401 (a fixture)
+from refusals import refused
 
 pytestmark = pytest.mark.usefixtures("loaded")
 
@@ -52,16 +53,16 @@ def test_width_multipliers(found: Run) -> None:
 
 
 def test_wrong_multipliers(found: Run, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--pick width:wide: give a factor, such as width:0.5"):
+    with refused(ConfigError, "invalid-width-pick", "--pick width:wide"):
         tables(found, "width:wide")
-    with pytest.raises(ArchitectureError, match="a width multiplier of 2"):
+    with pytest.raises(ArchitectureError, match="2"):
         tables(found, "width:2")
-    with pytest.raises(RunDirectoryError, match="no model 'm99'"):
+    with refused(RunDirectoryError, "unknown-pick", "'m99'"):
         tables(found, "width:=m99")
-    with pytest.raises(ConfigError, match=r"--from fond: unknown; did you mean 'found'"):
+    with refused(ConfigError, "unknown-start", "--from fond", "'found'"):
         tables(found, "m0", "fond")
     other = atoll.search("fedavg", made_table(), out=tmp_path / "other", workers=0, rounds=1)
-    with pytest.raises(RunDirectoryError, match="stands beside pruned networks, and the run has none"):
+    with refused(RunDirectoryError, "no-pruned-networks", other.path, "--pick width:0.5"):
         tables(other, "width:0.5")
 
 
@@ -84,13 +85,13 @@ def test_a_file_of_another_network(found: Run) -> None:
     raw = tables(found, "m0", "found")
     raw["retrain"]["networks"] = {"m0": {"space": "fixed", "model": "mlp", "hidden": [3]}}
     schema = found.load_model("m0").schema
-    with pytest.raises(ConfigError, match="it holds another network"):
+    with refused(ConfigError, "weights-of-other-network", found.weights_file("m0").name):
         resolve(raw).settings.fitted(schema, 4)
     raw["retrain"]["start"] = {"m1": raw["retrain"]["start"]["m0"]}
-    with pytest.raises(ConfigError, match=r"start.m1: there is no such network; did you mean 'm0'"):
+    with pytest.raises(ConfigError, match=r"start\.m1.*'m0'"):
         resolve(raw).settings.fitted(schema, 4)
     raw["retrain"]["start"] = {"m0": "nowhere.safetensors"}
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with refused(ConfigError, "file-unreadable", "nowhere.safetensors"):
         resolve(raw).settings.fitted(schema, 4)
 
 
@@ -108,4 +109,4 @@ def test_the_command(found: Run, tmp_path: Path) -> None:
     resumed = run("resume", path, "--rounds", 3, "--workers", 0, "--quiet")
     assert resumed.code == 0, resumed
     wrong = run("retrain", found.path, "--pick", "m0", "--groups", 5, "--out", tmp_path / "none")
-    assert wrong.code == 2 and "groups = 5: there are only 4 clients" in wrong.err.replace("\n", " ")
+    assert wrong.code == 2 and "groups = 5" in wrong.err

@@ -21,7 +21,9 @@ def load(path: str | Path) -> Run:
     """The run in this directory."""
     folder = Path(path)
     if not (folder / "config.toml").is_file():
-        raise RunDirectoryError(f"{folder}: not a run directory (it has no config.toml); `atoll run` makes one")
+        raise RunDirectoryError(
+            f"{folder}: not a run directory (it has no config.toml); `atoll run` makes one", code="not-a-run-directory"
+        )
     return Run(folder)
 
 
@@ -43,7 +45,9 @@ class Run:
     def result(self) -> dict[str, Any]:
         """What came out: candidates, ledger, hypervolume. See the form of `result.json` in the documentation."""
         if not self.finished:
-            raise RunDirectoryError(f"{self.path}: no result yet; go on with `atoll resume {self.path}`")
+            raise RunDirectoryError(
+                f"{self.path}: no result yet; go on with `atoll resume {self.path}`", code="no-result-yet"
+            )
         return self._json("result.json")
 
     @property
@@ -56,7 +60,7 @@ class Run:
         try:
             return [json.loads(line) for line in lines]
         except ValueError as problem:
-            raise RunDamaged(f"{self.path}: events.jsonl cannot be read ({problem})") from None
+            raise RunDamaged(f"{self.path}: events.jsonl cannot be read ({problem})", code="file-damaged") from None
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -75,7 +79,7 @@ class Run:
                 return load_model(self.path / weights)
             except FileNotFoundError:
                 continue
-        raise RunDamaged(f"{self.path}: {weights} is missing")
+        raise RunDamaged(f"{self.path}: {weights} is missing", code="file-missing")
 
     def weights_file(self, pick: str) -> Path:
         """Where the trained weights of a pick are stored."""
@@ -89,18 +93,18 @@ class Run:
             by_pick = {name: f"models/{file}" for name, file in self._json("models/current.json")["models"].items()}
         else:
             reason = "the run is not finished and its method offers none before its end"
-            raise RunDirectoryError(f"{self.path}: no model yet; {reason}")
+            raise RunDirectoryError(f"{self.path}: no model yet; {reason}", code="no-model-yet")
         if pick not in by_pick:
-            raise RunDirectoryError(f"{self.path}: no model '{pick}'; {nearest(pick, by_pick)}")
+            raise RunDirectoryError(f"{self.path}: no model '{pick}'; {nearest(pick, by_pick)}", code="unknown-pick")
         return str(by_pick[pick])
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
             value: dict[str, Any] = json.loads((self.path / name).read_bytes())
         except FileNotFoundError:
-            raise RunDamaged(f"{self.path}: {name} is missing") from None
+            raise RunDamaged(f"{self.path}: {name} is missing", code="file-missing") from None
         except ValueError as problem:
-            raise RunDamaged(f"{self.path}: {name} cannot be read ({problem})") from None
+            raise RunDamaged(f"{self.path}: {name} cannot be read ({problem})", code="file-damaged") from None
         return value
 
     def __repr__(self) -> str:

@@ -66,11 +66,14 @@ def assemble_retraining(
     They start from scratch, or from the weights that the run found.
     """
     if start not in STARTS:
-        raise ConfigError(f"--from {start}: unknown; {nearest(start, STARTS)}")
+        raise ConfigError(f"--from {start}: unknown; {nearest(start, STARTS)}", code="unknown-start")
     method = "retrain_central" if options.get("central") else "retrain"
     groups = options.get("retrain.groups")
     if groups is not None and method != "retrain":
-        raise ConfigError(f"--groups {groups}: with --central nobody trains in groups; leave one of them out")
+        raise ConfigError(
+            f"--groups {groups}: with --central nobody trains in groups; leave one of them out",
+            code="conflicting-settings",
+        )
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
     chosen = _sized(_chosen(run, beside, picks), options)
@@ -119,17 +122,25 @@ def _chosen(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str, 
     """Name -> network: the picks of the run, then those that the runs beside it have found."""
     wanted = [pick.strip() for pick in picks if pick.strip()]
     if not wanted:
-        raise ConfigError("--pick: no network is named; give picks of the run, for instance --pick high,knee")
+        raise ConfigError(
+            "--pick: no network is named; give picks of the run, for instance --pick high,knee", code="no-pick-named"
+        )
     chosen = {pick: _network(run, pick) for pick in wanted}
     found = [pick for pick, network in chosen.items() if network.run is run and not pick.startswith(WIDTH)]
     for other in beside:
         for pick in found:
             name = f"{other.path.resolve().name}-{pick}"
             if name in chosen:
-                raise ConfigError(f"--beside {other.path}: '{name}' is there already; rename one of the folders")
+                raise ConfigError(
+                    f"--beside {other.path}: '{name}' is there already; rename one of the folders",
+                    code="duplicate-network-name",
+                )
             chosen[name] = _Chosen(_architecture(other, pick), other, pick)
     if beside and not found:
-        raise ConfigError(f"--beside {beside[0].path}: no pick is a network that was found; add one, such as high")
+        raise ConfigError(
+            f"--beside {beside[0].path}: no pick is a network that was found; add one, such as high",
+            code="no-found-network",
+        )
     return chosen
 
 
@@ -144,7 +155,9 @@ def _network(run: Run, pick: str) -> _Chosen:
     if pick in MODELS and pick not in found:
         return _Chosen({"space": "fixed", "model": pick})
     if found and pick not in found:
-        raise RunDirectoryError(f"{run.path}: no model '{pick}'; {nearest(pick, [*found, *MODELS])}")
+        raise RunDirectoryError(
+            f"{run.path}: no model '{pick}'; {nearest(pick, [*found, *MODELS])}", code="unknown-pick"
+        )
     return _Chosen(_architecture(run, pick), run, pick)
 
 
@@ -165,7 +178,8 @@ def _refuse_derived(chosen: Mapping[str, _Chosen]) -> None:
             if own.get("form") != network.architecture.get("form"):
                 raise ConfigError(
                     f"--from found: network '{name}' is derived from a supernet and has no weights of its own yet; "
-                    "leave --from out, or take a network that the run has trained"
+                    "leave --from out, or take a network that the run has trained",
+                    code="start-without-weights",
                 )
 
 
@@ -183,13 +197,18 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
     first = run.load_model(FIRST).architecture if FIRST in known else {}
     word = pick.removeprefix(WIDTH)
     if first.get("space") != "widths":
-        raise RunDirectoryError(f"{run.path}: --pick {pick} stands beside pruned networks, and the run has none")
+        raise RunDirectoryError(
+            f"{run.path}: --pick {pick} stands beside pruned networks, and the run has none", code="no-pruned-networks"
+        )
     if word.startswith("="):
         return scaled(first, factor_within(first, cost(run.load_model(word[1:]).architecture).macs))
     try:
         return scaled(first, float(word))
     except ValueError:
-        raise ConfigError(f"--pick {pick}: give a factor, such as width:0.5, or a network, such as width:=m5") from None
+        raise ConfigError(
+            f"--pick {pick}: give a factor, such as width:0.5, or a network, such as width:=m5",
+            code="invalid-width-pick",
+        ) from None
 
 
 def _sized(chosen: Mapping[str, _Chosen], options: Mapping[str, Any]) -> dict[str, _Chosen]:
@@ -198,7 +217,10 @@ def _sized(chosen: Mapping[str, _Chosen], options: Mapping[str, Any]) -> dict[st
     for pick, network in chosen.items():
         for name, value in sizes.items():
             if network.run and network.architecture.get("form") != "genotype":
-                raise ConfigError(f"--{name} {value}: network '{pick}' is not built of found cells; leave it out")
+                raise ConfigError(
+                    f"--{name} {value}: network '{pick}' is not built of found cells; leave it out",
+                    code="inapplicable-setting",
+                )
     return {
         pick: replace(network, architecture={**network.architecture, **sizes}) if network.run else network
         for pick, network in chosen.items()
@@ -216,6 +238,7 @@ def _standard(run: Run) -> dict[str, Any]:
     if not found:
         raise RunDirectoryError(
             f"{run.path}: --pick {STANDARD} stands beside sparse networks, and the run has none; "
-            f"{nearest(STANDARD, known)}"
+            f"{nearest(STANDARD, known)}",
+            code="no-sparse-networks",
         )
     return sparse.standard(found[0])

@@ -25,9 +25,13 @@ def seeds_from(text: str, first: int) -> list[int]:
         else:
             found = list(range(first, first + int(text)))
     except ValueError:
-        raise ConfigError(f"--seeds {text}: write a number (20), a range (1-20) or a list (1,2,5)") from None
+        raise ConfigError(
+            f"--seeds {text}: write a number (20), a range (1-20) or a list (1,2,5)", code="invalid-seeds"
+        ) from None
     if not found or min(found) < 0 or len(set(found)) != len(found):
-        raise ConfigError(f"--seeds {text}: it must name at least one seed, none twice and none below 0")
+        raise ConfigError(
+            f"--seeds {text}: it must name at least one seed, none twice and none below 0", code="invalid-seeds"
+        )
     return found
 
 
@@ -60,4 +64,5 @@ def _refuse_other(folder: Path, wanted: Experiment) -> None:
         what = differing[0] if differing else "method"
         raise RunDirectoryError(
             f"{folder}: holds a run with another {what}; choose another folder with --out, or remove it",
+            code="different-run-present",
         )

@@ -12,6 +12,7 @@ from atoll.data.export import export
 from atoll.data.folder import read_folder
 from atoll.data.settings import DataSettings
 from atoll.errors import DataError
+from refusals import refused
 
 
 def settings(folder: Path) -> DataSettings:
@@ -49,20 +50,29 @@ def test_the_same_seed_writes_the_same_files(tmp_path: Path) -> None:
     assert a == b != c
 
 
-@pytest.mark.parametrize("names", [["a", "a"], ["../a", "b"], ["a/b", "c"], [".a", "b"], ["a\0", "b"]])
-def test_names_that_are_no_files(tmp_path: Path, names: list[str]) -> None:
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["a", "a"], "duplicate-client-name"),
+        (["../a", "b"], "invalid-client-name"),
+        (["a/b", "c"], "invalid-client-name"),
+        ([".a", "b"], "invalid-client-name"),
+        (["a\0", "b"], "invalid-client-name"),
+    ],
+)
+def test_names_that_are_no_files(tmp_path: Path, names: list[str], code: str) -> None:
+    with refused(DataError, code):
         export("wine", tmp_path / "out", names, None, None, seed=1)
     assert list(tmp_path.rglob("*")) == []
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("mine")
-    with pytest.raises(DataError, match="nothing is overwritten"):
+    with refused(DataError, "file-exists", tmp_path / "b.csv"):
         export("wine", tmp_path, ["a", "b"], None, None, seed=1)
     assert (tmp_path / "b.csv").read_text() == "mine" and not (tmp_path / "a.csv").exists()
 
 
 def test_names_and_number_must_agree(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="2 names were given"):
+    with refused(DataError, "client-names-mismatch", "--clients 3", 2):
         export("wine", tmp_path, ["a", "b"], 3, None, seed=1)

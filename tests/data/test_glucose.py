@@ -11,6 +11,7 @@ from atoll.data import DataSettings, load
 from atoll.data.glucose import FEATURES, ohio_t1dm, read_subject, rows_of
 from atoll.errors import DataError
 from atoll.rng import stream
+from refusals import refused
 
 START = datetime(2027, 1, 30, 23, 0, 0)
 
@@ -70,22 +71,32 @@ def test_subjects_are_clients_with_their_published_test_part(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code", "named"),
     [
-        ("<patient", "not a readable XML"),
-        ('<!DOCTYPE x [<!ENTITY a "b">]><patient/>', "defines entities"),
-        ("<patient><glucose_level/></patient>", "no glucose"),
-        ('<patient><glucose_level><event ts="yesterday" value="5"/></glucose_level></patient>', "cannot be read"),
-        ('<patient><glucose_level><event value="5"/></glucose_level></patient>', "cannot be read"),
+        ("<patient", "file-damaged", []),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><patient/>', "xml-entities", []),
+        ("<patient><glucose_level/></patient>", "no-measurements", []),
+        (
+            '<patient><glucose_level><event ts="yesterday" value="5"/></glucose_level></patient>',
+            "file-damaged",
+            ["glucose_level", "yesterday"],
+        ),
+        (
+            '<patient><glucose_level><event value="5"/></glucose_level></patient>',
+            "file-damaged",
+            ["glucose_level", "ts"],
+        ),
     ],
 )
-def test_bad_files_are_one_line(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "559-ws-training.xml").write_text(text)
-    with pytest.raises(DataError, match=words):
+def test_bad_files_are_one_line(tmp_path: Path, text: str, code: str, named: list[str]) -> None:
+    path = tmp_path / "559-ws-training.xml"
+    path.write_text(text)
+    with refused(DataError, code, path, *named):
         ohio_t1dm(tmp_path)
 
 
 def test_missing_files_are_said(tmp_path: Path) -> None:
-    for folder in (None, tmp_path):
-        with pytest.raises(DataError, match="ohio_t1dm"):
-            ohio_t1dm(folder)
+    with refused(DataError, "no-data-folder", "ohio_t1dm"):
+        ohio_t1dm(None)
+    with refused(DataError, "dataset-files-missing", "ohio_t1dm", tmp_path):
+        ohio_t1dm(tmp_path)

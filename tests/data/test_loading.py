@@ -14,6 +14,7 @@ from atoll.data.loading import balanced
 from atoll.data.summary import histogram
 from atoll.errors import DataError
 from atoll.rng import stream
+from refusals import refused
 
 
 def settings(**values: Any) -> DataSettings:
@@ -76,30 +77,36 @@ def test_balance_gives_way_where_a_class_is_too_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "code", "named"),
     [
-        ({"name": "digit"}, "did you mean 'digits'"),
-        ({"clients": 900}, "900 clients need at least 2 rows each.*at most 898"),
-        ({"partition": "classes:11"}, "between 1 and 10"),
-        ({"partition": "natural"}, "does not say whose its rows are"),
-        ({"rows": 5000}, "only 1797 training rows"),
-        ({"test_rows": 10}, "no official test set"),
-        ({"name": "mnist"}, "needs files.*--data-dir or ATOLL_DATA.*mnist.npz.*atoll datasets fetch mnist"),
-        ({"name": "uci_har"}, "needs the file uci_har.npz"),
+        ({"name": "digit"}, "unknown-dataset", ["'digit'", "'digits'"]),
+        ({"clients": 900}, "too-many-clients", ["900", "1797", "898"]),
+        ({"partition": "classes:11"}, "invalid-partition-number", ["'classes:11'", "10"]),
+        ({"partition": "natural"}, "no-natural-clients", ["'natural'"]),
+        ({"rows": 5000}, "rows-exceed-data", ["data.rows = 5000", "1797"]),
+        ({"test_rows": 10}, "no-test-set", ["data.test_rows = 10"]),
+        (
+            {"name": "mnist"},
+            "no-data-folder",
+            ["'mnist'", "--data-dir", "ATOLL_DATA", "mnist.npz", "atoll datasets fetch mnist"],
+        ),
+        ({"name": "uci_har"}, "no-data-folder", ["uci_har.npz"]),
     ],
 )
-def test_what_cannot_be_is_one_line(values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_is_one_line(
+    values: dict[str, Any], code: str, named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ATOLL_DATA", raising=False)
-    with pytest.raises(DataError, match=words) as caught:
+    with refused(DataError, code, *named) as caught:
         load(settings(**values), 0)
     assert "\n" not in str(caught.value)
 
 
 def test_a_data_folder_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="--data-dir names '/nowhere/at/all', which is not a folder"):
+    with refused(DataError, "no-such-data-folder", "--data-dir", "'/nowhere/at/all'"):
         load(settings(name="mnist"), 0, data_dir="/nowhere/at/all")
     monkeypatch.setenv("ATOLL_DATA", "/nowhere/else")
-    with pytest.raises(DataError, match="ATOLL_DATA names '/nowhere/else'"):
+    with refused(DataError, "no-such-data-folder", "ATOLL_DATA", "'/nowhere/else'"):
         load(settings(name="mnist"), 0)
     assert load(settings(), 0).rows == 1797  # what needs no files does not ask for their folder
 

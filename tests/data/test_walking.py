@@ -10,6 +10,7 @@ import pytest
 from atoll.data import DataSettings, load
 from atoll.data.walking import CODES, FEATURES, WINDOW, har70plus, measures, windows_of
 from atoll.errors import DataError
+from refusals import refused
 
 HEADER = "timestamp,back_x,back_y,back_z,thigh_x,thigh_y,thigh_z,label\n"
 
@@ -56,26 +57,28 @@ def test_subjects_are_clients(tmp_path: Path) -> None:
     data = load(DataSettings(name="har70plus", only=("501", "504")), 1, tmp_path)
     assert data.names == ["501", "504"] and data.schema.classes == tuple(CODES.values())
     assert sum(data.sizes("501").values()) == 20
-    with pytest.raises(DataError, match="no client '502'"):
+    with refused(DataError, "unknown-client", "data.only", "'502'"):
         load(DataSettings(name="har70plus", only=("502",)), 1, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code", "named"),
     [
-        ("timestamp,back_x,label\nnow,1,1\n", "no column 'back_y'"),
-        (HEADER + "now,1,2,3,4,5,x,1\n", "not a number"),
-        (HEADER + "now,1,2,3,4,5,6,2\n", "label 2"),
-        (HEADER + "now,1,2,3,4,5,6,1\n", "no 250 samples"),
+        ("timestamp,back_x,label\nnow,1,1\n", "column-missing", "'back_y'"),
+        (HEADER + "now,1,2,3,4,5,x,1\n", "column-not-numeric", "'x'"),
+        (HEADER + "now,1,2,3,4,5,6,2\n", "unknown-class", "2"),
+        (HEADER + "now,1,2,3,4,5,6,1\n", "recording-too-short", "250"),
     ],
 )
-def test_bad_files_are_one_line(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "501.csv").write_text(text)
-    with pytest.raises(DataError, match=words):
+def test_bad_files_are_one_line(tmp_path: Path, text: str, code: str, named: str) -> None:
+    path = tmp_path / "501.csv"
+    path.write_text(text)
+    with refused(DataError, code, path, named):
         har70plus(tmp_path)
 
 
 def test_missing_files_are_said(tmp_path: Path) -> None:
-    for folder in (None, tmp_path):
-        with pytest.raises(DataError, match="har70plus"):
-            har70plus(folder)
+    with refused(DataError, "no-data-folder", "har70plus"):
+        har70plus(None)
+    with refused(DataError, "dataset-files-missing", "har70plus", tmp_path):
+        har70plus(tmp_path)

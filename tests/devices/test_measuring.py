@@ -64,15 +64,15 @@ def test_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (["--out", "mine.txt"], ".toml"),
-        (["--out", "mine.toml", "--input", "3x0x8"], "channels x height x width"),
-        (["--out", "mine.toml", "--watts", "-1"], "above 0"),
-        (["--out", "mine.toml", "--links", "phne"], "phone"),
+        (["--out", "mine.txt"], "'mine.txt'"),
+        (["--out", "mine.toml", "--input", "3x0x8"], "'3x0x8'"),
+        (["--out", "mine.toml", "--watts", "-1"], "--watts -1"),
+        (["--out", "mine.toml", "--links", "phne"], "'phne'"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str) -> None:
+def test_mistakes_are_one_line(words: list[str], named: str) -> None:
     ended = CliRunner().invoke(app, ["devices", "measure", *words])
     assert isinstance(ended.exception, ConfigError)
-    assert message in str(ended.exception) and "\n" not in str(ended.exception)
+    assert named in str(ended.exception) and "\n" not in str(ended.exception)

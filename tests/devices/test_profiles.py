@@ -4,6 +4,7 @@ import pytest
 
 from atoll.devices import SHIPPED, DeviceProfile, device_profile
 from atoll.errors import ConfigError
+from refusals import refused
 
 PLAIN = "macs_per_second = 100.0\nuplink = 10.0\ndownlink = 20.0\njoules_per_mac = 2.0\njoules_per_byte = 3.0\n"
 
@@ -24,18 +25,22 @@ def test_shipped_profiles_load(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [("uplink = 3.0", "macs_per_second"), ("uplink = ", "TOML"), (PLAIN.replace("100.0", "0.0"), "greater than 0")],
+    ("text", "code", "named"),
+    [
+        ("uplink = 3.0", "invalid-device-profile", "macs_per_second"),
+        ("uplink = ", "not-toml", "mine.toml"),
+        (PLAIN.replace("100.0", "0.0"), "invalid-device-profile", "macs_per_second = 0.0"),
+    ],
 )
-def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, code: str, named: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=words):
+    with refused(ConfigError, code, path, named):
         device_profile(str(path))
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="phone"):
+    with refused(ConfigError, "unknown-device", "'phon'", "'phone'"):
         device_profile("phon")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with refused(ConfigError, "file-unreadable", "nowhere.toml"):
         device_profile("nowhere.toml")

@@ -15,6 +15,7 @@ from atoll.messages import Schema, Tensors
 from atoll.reading import load
 from atoll.store import Model, RunDirectory
 from atoll.store import directory as directory_module
+from refusals import refused
 
 SCHEMA = Schema("table", (2,), ("no", "yes"))
 
@@ -50,14 +51,14 @@ def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["config.toml", "thesis.doc", ".hidden", "result.json", "models"])
 def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_bytes(b"mine")
-    with pytest.raises(RunDirectoryError, match=r"already in use.*--out"):
+    with refused(RunDirectoryError, "folder-not-empty", tmp_path, "--out"):
         create(tmp_path)
     assert content(tmp_path) == {file: b"mine"}
 
 
 def test_a_used_run_says_how_to_go_on(tmp_path: Path) -> None:
     create(tmp_path).close()
-    with pytest.raises(RunDirectoryError, match=f"atoll resume {tmp_path}"):
+    with refused(RunDirectoryError, "folder-not-empty", f"atoll resume {tmp_path}"):
         create(tmp_path)
 
 
@@ -102,7 +103,7 @@ def unusable(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("number", range(5))
 def test_a_folder_that_cannot_be_made_is_a_users_error(tmp_path: Path, number: int) -> None:
     path = unusable(tmp_path)[number]
-    with pytest.raises(RunDirectoryError, match="with --out") as caught:
+    with refused(RunDirectoryError, "folder-not-writable", path, "--out") as caught:
         create(path)
     assert "\n" not in str(caught.value)
 
@@ -114,22 +115,22 @@ def test_a_read_only_folder_is_a_users_error(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(RunDirectoryError, match=r"Permission denied.*--out"):
+    with refused(RunDirectoryError, "folder-not-writable", tmp_path, "Permission denied", "--out"):
         create(tmp_path)
 
 
 def test_two_on_one_directory(tmp_path: Path) -> None:
     with create(tmp_path):
-        with pytest.raises(RunLocked, match=str(os.getpid())):
+        with refused(RunLocked, "run-locked", tmp_path, os.getpid()):
             RunDirectory.reopen(tmp_path)
-        with pytest.raises(RunDirectoryError):
+        with refused(RunDirectoryError, "folder-not-empty", tmp_path):
             create(tmp_path)
     RunDirectory.reopen(tmp_path).close()
 
 
 def test_what_is_no_run_cannot_be_reopened(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunDirectoryError, match=r"not a run directory.*config\.toml"):
+        with refused(RunDirectoryError, "not-a-run-directory", path, "config.toml"):
             RunDirectory.reopen(path)
     assert list(tmp_path.iterdir()) == []
 
@@ -162,7 +163,7 @@ def test_events_that_were_lost_are_noticed(tmp_path: Path) -> None:
         run.event({"round": 1})
         run.checkpoint(1, {"round": 1})
     (tmp_path / "events.jsonl").unlink()
-    with RunDirectory.reopen(tmp_path) as run, pytest.raises(RunDamaged, match=r"events\.jsonl is shorter"):
+    with RunDirectory.reopen(tmp_path) as run, refused(RunDamaged, "events-too-short", "events.jsonl"):
         run.last_checkpoint()
 
 
@@ -172,7 +173,7 @@ def test_a_damaged_event_is_noticed(tmp_path: Path) -> None:
         run.event({"round": 2})
     path = tmp_path / "events.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"round":1', b'"round"?1'))
-    with pytest.raises(RunDamaged, match=r"events\.jsonl"):
+    with refused(RunDamaged, "file-damaged", tmp_path, "events.jsonl"):
         _ = load(tmp_path).history
 
 

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from atoll.errors import RunLocked
 from atoll.store.lock import Lock
+from refusals import refused
 
 OWNER = """
 import sys
@@ -21,7 +20,7 @@ try:
     lock = Lock(Path(sys.argv[1]))
     print("mine", flush=True)
 except RunLocked as problem:
-    print(problem, flush=True)
+    print(problem, problem.code, flush=True)
 sys.stdin.read()
 """
 
@@ -49,8 +48,8 @@ def test_of_many_processes_exactly_one_proceeds(tmp_path: Path) -> None:
         owner = processes[words.index("mine")]
         others = [text for text in words if text != "mine"]
         # Whoever came in the instant between taking the lock and writing the name is told "another process".
-        assert all("is working on this run" in text and str(tmp_path) in text for text in others)
-        with pytest.raises(RunLocked, match=f"process {owner.pid} on "):
+        assert all(text.endswith("run-locked") and str(tmp_path) in text for text in others)
+        with refused(RunLocked, "run-locked", tmp_path, owner.pid):
             Lock(tmp_path)
     finally:
         for process in processes:
@@ -67,7 +66,7 @@ def test_a_killed_owner_leaves_no_lock(tmp_path: Path) -> None:
 
 def test_released_locks_can_be_taken_again(tmp_path: Path) -> None:
     first = Lock(tmp_path)
-    with pytest.raises(RunLocked):
+    with refused(RunLocked, "run-locked", tmp_path):
         Lock(tmp_path)
     first.release()
     Lock(tmp_path).release()
@@ -77,6 +76,6 @@ def test_a_damaged_lock_file_still_locks(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("{not json")
     owner = Lock(tmp_path)
     (tmp_path / "lock").write_text("")
-    with pytest.raises(RunLocked, match="another process"):
+    with refused(RunLocked, "run-locked", tmp_path):
         Lock(tmp_path)
     owner.release()

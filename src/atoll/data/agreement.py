@@ -21,7 +21,7 @@ def agree(told: Mapping[str, Payload], declared: Sequence[str] | None = None) ->
     """
     names = sorted(told)
     if not names:
-        raise DataError("no site has told of its data; start the sites, then the run")
+        raise DataError("no site has told of its data; start the sites, then the run", code="no-site-data")
     kinds = {name: _kind(told[name]) for name in names}
     common = Counter(kinds.values()).most_common()[0][1]
     first = next(name for name in names if sum(kind == kinds[name] for kind in kinds.values()) == common)
@@ -32,7 +32,9 @@ def agree(told: Mapping[str, Payload], declared: Sequence[str] | None = None) ->
             refused[name] = f"class '{strange[0]}' is not among data.classes; {nearest(strange[0], declared or ())}"
     agreed = [told[name] for name in names if name not in refused]
     if not agreed:
-        raise DataError(f"no site's data fits: {'; '.join(f'{name}: {why}' for name, why in refused.items())}")
+        raise DataError(
+            f"no site's data fits: {'; '.join(f'{name}: {why}' for name, why in refused.items())}", code="no-site-fits"
+        )
     return _form(agreed), refused
 
 
@@ -82,7 +84,9 @@ def _form(agreed: list[Payload]) -> Payload:
         labels = sorted({int(label) for label in labels})
     classes = list(first["classes"]) if first.get("classes") else [str(label) for label in labels]
     if len(classes) < 2:
-        raise DataError(f"all sites together have one class, '{classes[0]}'; a classifier needs at least two")
+        raise DataError(
+            f"all sites together have one class, '{classes[0]}'; a classifier needs at least two", code="single-class"
+        )
     return {
         "kind": first["kind"],
         "features": first.get("features"),
@@ -102,7 +106,8 @@ def check_form(told: object) -> None:
     fine = isinstance(told, dict) and fields is not None and all(fits(told.get(key)) for key, fits in fields.items())
     if not fine or not isinstance(told, dict) or told.get("numbered", False) == _texts(told["labels"]):
         raise DataError(
-            "what the site tells of its data has not the form of a description; is its Atoll of the server's version?"
+            "what the site tells of its data has not the form of a description; is its Atoll of the server's version?",
+            code="invalid-description",
         )
 
 

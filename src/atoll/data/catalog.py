@@ -122,13 +122,16 @@ def read(
 ) -> Source:
     """The data set of this name, from the data folder (argument or ATOLL_DATA) if it needs files."""
     if name not in DATASETS:
-        raise DataError(f"data.name = '{name}': no such data set; {nearest(name, DATASETS)}")
+        raise DataError(f"data.name = '{name}': no such data set; {nearest(name, DATASETS)}", code="unknown-dataset")
     dataset = DATASETS[name]
     asked = {"size": size, "attributes": attributes}
     for word, value in asked.items():
         if value is not None and word not in dataset.takes:
             able = " and ".join(one.name for one in DATASETS.values() if word in one.takes)
-            raise DataError(f"data.{word} = {value!r}: '{name}' has none to choose, only {able}; leave it out")
+            raise DataError(
+                f"data.{word} = {value!r}: '{name}' has none to choose, only {able}; leave it out",
+                code="inapplicable-setting",
+            )
     folder = None if dataset.built_in else data_folder(data_dir)
     return dataset.read(folder, **{word: asked[word] for word in dataset.takes})
 

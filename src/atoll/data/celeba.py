@@ -45,12 +45,17 @@ def read(folder: Path | None, size: int | None = None, attributes: Sequence[str]
     owners = _identities(root / IDENTITIES)
     for name in codes:
         if name not in owners:
-            raise DataError(f"'{root / IDENTITIES}' does not say who is on {name}; put the original file there")
+            raise DataError(
+                f"'{root / IDENTITIES}' does not say who is on {name}; put the original file there",
+                code="picture-without-identity",
+            )
     people = np.array([owners[name] for name in codes], dtype=np.int64)
     _, where, counts = np.unique(people, return_inverse=True, return_counts=True)
     kept = np.flatnonzero(counts[where] >= LEAST)
     if not len(kept):
-        raise DataError(f"'{root / IDENTITIES}': nobody has {LEAST} pictures; put the original file there")
+        raise DataError(
+            f"'{root / IDENTITIES}': nobody has {LEAST} pictures; put the original file there", code="too-few-pictures"
+        )
     names, labels = list(codes), np.array(list(codes.values()), dtype=np.int64)
     return _source(root, [names[row] for row in kept.tolist()], labels[kept], people[kept], combinations(chosen), size)
 
@@ -58,13 +63,22 @@ def read(folder: Path | None, size: int | None = None, attributes: Sequence[str]
 def read_leaf(folder: Path | None, size: int | None = None, attributes: Sequence[str] | None = None) -> Source:
     """The pictures that LEAF's files name, with the labels they give."""
     if attributes is not None:
-        raise DataError("data.attributes: LEAF's files hold labels already; leave it out, or use data set 'celeba'")
+        raise DataError(
+            "data.attributes: LEAF's files hold labels already; leave it out, or use data set 'celeba'",
+            code="inapplicable-setting",
+        )
     if folder is None:
-        raise DataError("data set 'celeba_leaf' needs files: name their folder with --data-dir or ATOLL_DATA")
+        raise DataError(
+            "data set 'celeba_leaf' needs files: name their folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
     files, root = _json_files(folder), first_place(folder, PLACES, _has_pictures)
     if not files or root is None:
         missing = "all_data/*.json or train/*.json" if not files else f"the pictures in {FOLDER}/"
-        raise DataError(f"data set 'celeba_leaf' is not in '{folder}': {missing} are missing; put LEAF's folder there")
+        raise DataError(
+            f"data set 'celeba_leaf' is not in '{folder}': {missing} are missing; put LEAF's folder there",
+            code="dataset-files-missing",
+        )
     names, labels, people = [], [], []
     for path in files:
         for user, row, label in _leaf_rows(path):
@@ -101,15 +115,24 @@ def _source(
 def _root(folder: Path | None) -> Path:
     needed = f"{FOLDER}/, {ATTRIBUTES} and {IDENTITIES}"
     if folder is None:
-        raise DataError(f"data set 'celeba' needs {needed}: name their folder with --data-dir or ATOLL_DATA")
+        raise DataError(
+            f"data set 'celeba' needs {needed}: name their folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
     root = first_place(folder, PLACES, _is_raw)
     if root is not None:
         return root
     near = first_place(folder, PLACES, _has_pictures)
     if near is not None:
         missing = " and ".join(name for name in (ATTRIBUTES, IDENTITIES) if not (near / name).is_file())
-        raise DataError(f"'{near}' has CelebA's pictures but not {missing}; put the published file beside them")
-    raise DataError(f"data set 'celeba' is not in '{folder}': put {needed} there or into a sub-folder 'celeba'")
+        raise DataError(
+            f"'{near}' has CelebA's pictures but not {missing}; put the published file beside them",
+            code="dataset-files-missing",
+        )
+    raise DataError(
+        f"data set 'celeba' is not in '{folder}': put {needed} there or into a sub-folder 'celeba'",
+        code="dataset-files-missing",
+    )
 
 
 def _is_raw(place: Path) -> bool:
@@ -125,12 +148,17 @@ def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     known = lines[1].split() if len(lines) > 2 else []
     if not known:
-        raise DataError(f"'{path}' holds no attributes; put the published file there")
+        raise DataError(f"'{path}' holds no attributes; put the published file there", code="no-attributes")
     if not chosen or len(set(chosen)) != len(chosen):
-        raise DataError(f"data.attributes = {list(chosen)}: name one or more different attributes, such as Smiling")
+        raise DataError(
+            f"data.attributes = {list(chosen)}: name one or more different attributes, such as Smiling",
+            code="invalid-attributes",
+        )
     for name in chosen:
         if name not in known:
-            raise DataError(f"data.attributes: there is no attribute '{name}'; {nearest(name, known)}")
+            raise DataError(
+                f"data.attributes: there is no attribute '{name}'; {nearest(name, known)}", code="unknown-attribute"
+            )
     places = [known.index(name) + 1 for name in chosen]
     codes: dict[str, int] = {}
     for number, line in enumerate(lines[2:], start=3):
@@ -138,7 +166,10 @@ def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
         if not words:
             continue
         if len(words) != len(known) + 1 or any(words[place] not in ("1", "-1") for place in places):
-            raise DataError(f"'{path}' line {number} is not a picture and {len(known)} times 1 or -1; correct it")
+            raise DataError(
+                f"'{path}' line {number} is not a picture and {len(known)} times 1 or -1; correct it",
+                code="malformed-line",
+            )
         code = 0
         for place in places:
             code = 2 * code + (words[place] == "1")
@@ -153,7 +184,9 @@ def _identities(path: Path) -> dict[str, int]:
         if not words:
             continue
         if len(words) != 2 or not words[1].isdecimal():
-            raise DataError(f"'{path}' line {number} is not a picture and a person's number; correct it")
+            raise DataError(
+                f"'{path}' line {number} is not a picture and a person's number; correct it", code="malformed-line"
+            )
         owners[words[0]] = int(words[1])
     return owners
 
@@ -177,8 +210,13 @@ def _leaf_rows(path: Path) -> list[tuple[str, str, int]]:
             rows += [(str(user), str(x), int(y)) for x, y in zip(held["x"], held["y"], strict=True)]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         reason = f"no {problem}" if isinstance(problem, KeyError) else problem
-        raise DataError(f"'{path}' is not a file of LEAF ({reason}); write it again with LEAF's scripts") from None
+        raise DataError(
+            f"'{path}' is not a file of LEAF ({reason}); write it again with LEAF's scripts", code="file-damaged"
+        ) from None
     wrong = next((row for row in rows if row[2] < 0 or "/" in row[1] or ".." in row[1]), None)
     if wrong is not None:
-        raise DataError(f"'{path}': {wrong[1]!r} with label {wrong[2]} of user {wrong[0]!r} is no picture with a class")
+        raise DataError(
+            f"'{path}': {wrong[1]!r} with label {wrong[2]} of user {wrong[0]!r} is no picture with a class",
+            code="malformed-entry",
+        )
     return rows

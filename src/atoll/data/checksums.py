@@ -33,7 +33,8 @@ def verify(path: Path, known: str | None) -> None:
     if found != wanted:
         raise DataError(
             f"'{path}' has {algorithm} {found}, not {wanted} ({source}): it is damaged or another version; "
-            "put the original file there"
+            "put the original file there",
+            code="wrong-checksum",
         )
 
 

@@ -49,7 +49,7 @@ def to_numbers(
             names.append(feature)
             continue
         if categories == "refuse":
-            raise DataError(_text_message(tables, feature))
+            raise DataError(_text_message(tables, feature), code="column-not-numeric")
         block, titles = _categories([word for table in tables for word in table.column(feature)], feature, categories)
         blocks.append(block)
         names += titles
@@ -86,11 +86,13 @@ def one_table(
             names.append(feature)
             continue
         if categories == "refuse" or feature not in known:
-            raise DataError(_text_message([table], feature))
+            raise DataError(_text_message([table], feature), code="column-not-numeric")
         found = np.array(known[feature], dtype=np.str_)
         filled = np.array(_filled(words), dtype=np.str_)
         if not np.isin(filled, found).all():
-            raise DataError(f"'{table.path}', column '{feature}': a word that was not there when the run began")
+            raise DataError(
+                f"'{table.path}', column '{feature}': a word that was not there when the run began", code="data-changed"
+            )
         block, titles = _coded(np.searchsorted(found, filled), found.tolist(), feature, categories)
         blocks.append(block)
         names += titles
@@ -106,7 +108,8 @@ def class_labels(tables: list[CsvTable], label: str) -> Array:
         for line, word in zip(table.lines, column, strict=True):
             if word.lower() in ABSENT:
                 raise DataError(
-                    f"'{table.path}' line {line} has no label in column '{label}'; add it or remove the row"
+                    f"'{table.path}' line {line} has no label in column '{label}'; add it or remove the row",
+                    code="label-missing",
                 )
         words += column
     numbers = _as_numbers(words)
@@ -122,18 +125,23 @@ def _features(tables: list[CsvTable], label: str, drop: str | None) -> list[str]
         if label not in table.columns:
             raise DataError(
                 f"'{table.path}' has no label column '{label}'; name the right one with data.label: "
-                f"{nearest(label, table.columns)}"
+                f"{nearest(label, table.columns)}",
+                code="label-column-missing",
             )
         different = sorted(set(table.columns) ^ set(first.columns))
         if different:
             holder, other = (table, first) if different[0] in table.columns else (first, table)
             raise DataError(
                 f"column '{different[0]}' is in '{holder.path}' but not in '{other.path}'; "
-                "all clients need the same columns"
+                "all clients need the same columns",
+                code="columns-differ",
             )
     features = [name for name in first.columns if name not in (label, drop)]
     if not features:
-        raise DataError(f"'{first.path}' has no column besides the label; a table needs at least one feature")
+        raise DataError(
+            f"'{first.path}' has no column besides the label; a table needs at least one feature",
+            code="no-feature-columns",
+        )
     return features
 
 
@@ -144,7 +152,8 @@ def _refuse_gaps(tables: list[CsvTable], features: list[str]) -> None:
                 if word.lower() in ABSENT:
                     raise DataError(
                         f"'{table.path}' line {line}, column '{feature}': the value is missing; set data.missing to "
-                        "'mean', 'median' or 'zero' to fill it, or remove the row"
+                        "'mean', 'median' or 'zero' to fill it, or remove the row",
+                        code="missing-value",
                     )
 
 

@@ -37,7 +37,8 @@ def export(
         check_names(names)
         if clients not in (None, len(names)):
             raise DataError(
-                f"--clients {clients}: {len(names)} names were given; give as many, or leave one of them out"
+                f"--clients {clients}: {len(names)} names were given; give as many, or leave one of them out",
+                code="client-names-mismatch",
             )
         clients = len(names)
     source = catalog.read(name, data_dir)
@@ -48,9 +49,13 @@ def export(
     paths = [out / f"{client}.{suffix}" for client in called]
     for path in paths:
         if path.parent != out or path.name.startswith("."):
-            raise DataError(f"client name '{path.stem}': cannot be the name of a file; choose another")
+            raise DataError(
+                f"client name '{path.stem}': cannot be the name of a file; choose another", code="invalid-client-name"
+            )
         if path.exists():
-            raise DataError(f"'{path}' exists already and nothing is overwritten; choose another --out")
+            raise DataError(
+                f"'{path}' exists already and nothing is overwritten; choose another --out", code="file-exists"
+            )
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for place, path in enumerate(paths):

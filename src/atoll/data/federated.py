@@ -64,7 +64,9 @@ class Federated:
         self.share_labels = share_labels
         self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark])}
         if len(self._holder) != len(holdings.bounds):
-            raise DataError("two clients have the same name; every client needs a name of its own")
+            raise DataError(
+                "two clients have the same name; every client needs a name of its own", code="duplicate-client-name"
+            )
 
     @classmethod
     def from_arrays(
@@ -101,7 +103,10 @@ class Federated:
             test=None if test is None else (np.asarray(test[0]), _plain(test[1])),
         )
         if len(groups) != len(source.y):
-            raise DataError(f"{len(groups)} client ids for {len(source.y)} rows; give every row the id of its client")
+            raise DataError(
+                f"{len(groups)} client ids for {len(source.y)} rows; give every row the id of its client",
+                code="client-ids-mismatch",
+            )
         preparation = Preparation(split, blocks, scale, logarithm, missing)
         return cls(source.schema, prepare(source, natural(groups), names, preparation, seed), share_labels)
 
@@ -116,7 +121,9 @@ class Federated:
             return ClientData(name, self.schema, self.holdings, self._holder[name])
         except KeyError:
             known = f"'{self.names[0]}' to '{self.names[-1]}'"
-            raise DataError(f"there is no client '{name}'; the {len(self.names)} clients are named {known}") from None
+            raise DataError(
+                f"there is no client '{name}'; the {len(self.names)} clients are named {known}", code="unknown-client"
+            ) from None
 
     def sizes(self, name: str) -> dict[Part, int]:
         """Rows of every part."""

@@ -28,7 +28,9 @@ def fetch(name: str, folder: str | Path, base: str | None = None, progress: Prog
     continued, now or in a later call.
     """
     if name not in PUBLISHED:
-        raise DataError(f"data set '{name}' cannot be fetched; {nearest(name, PUBLISHED)}")
+        raise DataError(
+            f"data set '{name}' cannot be fetched; {nearest(name, PUBLISHED)}", code="dataset-not-fetchable"
+        )
     source = PUBLISHED[name]
     place = Path(folder).expanduser() / name
     try:
@@ -38,7 +40,9 @@ def fetch(name: str, folder: str | Path, base: str | None = None, progress: Prog
             for file, known in source.files.items()
         ]
     except OSError as error:
-        raise DataError(f"cannot write to '{place}' ({error.strerror or error}); name another folder") from None
+        raise DataError(
+            f"cannot write to '{place}' ({error.strerror or error}); name another folder", code="folder-not-writable"
+        ) from None
 
 
 def _fetch_file(address: str, target: Path, known: str, progress: Progress | None) -> Path:
@@ -52,7 +56,8 @@ def _fetch_file(address: str, target: Path, known: str, progress: Progress | Non
         part.unlink()
         raise DataError(
             f"{address} has {algorithm} {found}, not the published {wanted}; the download was thrown away: try again, "
-            f"or put the right file at '{target}' yourself"
+            f"or put the right file at '{target}' yourself",
+            code="wrong-checksum",
         )
     os.replace(part, target)
     return target
@@ -71,14 +76,18 @@ def _complete(address: str, part: Path, progress: Progress | None) -> None:
             if error.code == 416 and before:
                 # Nothing lies beyond what we have: complete, or a leftover of another file; the checksum will tell.
                 return
-            raise DataError(f"{address} answered {error.code} {error.reason}; check the address or try later") from None
+            raise DataError(
+                f"{address} answered {error.code} {error.reason}; check the address or try later",
+                code="download-refused",
+            ) from None
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             problem = str(getattr(error, "reason", error)) or type(error).__name__
         grown = part.exists() and part.stat().st_size > before
         idle = 0 if grown else idle + 1
         if idle >= ATTEMPTS:
             raise DataError(
-                f"{address} cannot be loaded ({problem}); what arrived is kept, run the command again to continue"
+                f"{address} cannot be loaded ({problem}); what arrived is kept, run the command again to continue",
+                code="download-interrupted",
             )
         time.sleep(PAUSE * idle)
 

@@ -24,7 +24,8 @@ def read_folder(settings: DataSettings) -> Source:
     if strange:
         raise DataError(
             f"'{settings.folder}': class '{strange[0]}' is not among data.classes; "
-            f"{nearest(strange[0], settings.classes or ())}"
+            f"{nearest(strange[0], settings.classes or ())}",
+            code="unknown-class",
         )
     return source
 
@@ -34,14 +35,18 @@ def _read(settings: DataSettings) -> Source:
         raise ValueError("settings without a folder")
     place = Path(settings.folder).expanduser()
     if not place.exists():
-        raise DataError(f"data.folder = '{place}' does not exist; name a folder with one CSV or NPZ file a client")
+        raise DataError(
+            f"data.folder = '{place}' does not exist; name a folder with one CSV or NPZ file a client",
+            code="no-such-data-folder",
+        )
     tables, archives = _files(place, ".csv"), _files(place, ".npz")
     if tables and archives:
-        raise DataError(f"'{place}' holds CSV and NPZ files; keep one kind, one file a client")
+        raise DataError(f"'{place}' holds CSV and NPZ files; keep one kind, one file a client", code="mixed-file-kinds")
     if settings.client_column is not None and (archives or len(tables) != 1):
         raise DataError(
             f"data.client_column = '{settings.client_column}' is for one CSV file with all clients, but '{place}' "
-            f"holds {len(tables)}; leave it out or name the file"
+            f"holds {len(tables)}; leave it out or name the file",
+            code="inapplicable-setting",
         )
     if archives:
         return read_archives(archives, settings.missing or "refuse", alone=place.is_file())
@@ -51,7 +56,8 @@ def _read(settings: DataSettings) -> Source:
     if place.is_dir() and pictures(place):
         return read_images(place)
     raise DataError(
-        f"'{place}' holds no data: put one CSV or NPZ (x, y) file a client there, or pictures as client/class/name.png"
+        f"'{place}' holds no data: put one CSV or NPZ (x, y) file a client there, or pictures as client/class/name.png",
+        code="no-data-files",
     )
 
 
@@ -88,7 +94,9 @@ def _one_table(path: Path, settings: DataSettings) -> Source:
     table = read_csv(path)
     column = settings.client_column
     if column is not None and column not in table.columns:
-        raise DataError(f"'{path}' has no client column '{column}'; {nearest(column, table.columns)}")
+        raise DataError(
+            f"'{path}' has no client column '{column}'; {nearest(column, table.columns)}", code="client-column-missing"
+        )
     check_rows(len(table.rows), path)
     numbers = to_numbers([table], settings.label, settings.categories, settings.missing or "refuse", column)
     groups, names = (None, []) if column is None else group_by_id(_client_ids(table, column), "client")
@@ -106,7 +114,10 @@ def _client_ids(table: CsvTable, column: str) -> np.ndarray[tuple[int], np.dtype
     words = table.column(column)
     for line, word in zip(table.lines, words, strict=True):
         if not word:
-            raise DataError(f"'{table.path}' line {line} has no client in column '{column}'; name it or remove the row")
+            raise DataError(
+                f"'{table.path}' line {line} has no client in column '{column}'; name it or remove the row",
+                code="row-without-client",
+            )
     if all(word.isdecimal() and len(word) < 18 for word in words):
         return np.array([int(word) for word in words], dtype=np.int64)
     return np.array(words, dtype=np.str_)
@@ -116,4 +127,7 @@ def check_rows(rows: int, path: Path) -> None:
     """Refuse a client that has too few rows to train on."""
     if rows < MINIMUM:
         held = "no rows" if rows == 0 else "only one row"
-        raise DataError(f"'{path}' has {held}; every client needs at least {MINIMUM}: add rows or leave the file out")
+        raise DataError(
+            f"'{path}' has {held}; every client needs at least {MINIMUM}: add rows or leave the file out",
+            code="too-few-rows",
+        )

@@ -30,21 +30,30 @@ def read_npz(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
     try:
         archive: Any = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"'{path}' is a single array, not an archive; save it with np.savez(path, x=..., y=...)")
+            raise DataError(
+                f"'{path}' is a single array, not an archive; save it with np.savez(path, x=..., y=...)",
+                code="not-an-archive",
+            )
         with archive:
             for name in needed:
                 if name not in archive.files:
                     held = ", ".join(archive.files) or "nothing"
-                    raise DataError(f"'{path}' has no array '{name}' (it holds {held}); save x and y under these names")
+                    raise DataError(
+                        f"'{path}' has no array '{name}' (it holds {held}); save x and y under these names",
+                        code="array-missing",
+                    )
             return {name: archive[name] for name in (*needed, *optional) if name in archive.files}
     except FileNotFoundError:
-        raise DataError(f"'{path}' does not exist; put the file there") from None
+        raise DataError(f"'{path}' does not exist; put the file there", code="file-missing") from None
     except BROKEN as error:
         if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
             raise DataError(
-                f"'{path}' holds arrays of Python objects, which are not read; save numbers or text"
+                f"'{path}' holds arrays of Python objects, which are not read; save numbers or text",
+                code="object-arrays",
             ) from None
-        raise DataError(f"'{path}' is not a readable NPZ file ({_short(error)}); make or copy it again") from None
+        raise DataError(
+            f"'{path}' is not a readable NPZ file ({_short(error)}); make or copy it again", code="file-damaged"
+        ) from None
 
 
 def read_idx(path: Path) -> Bytes:
@@ -55,9 +64,13 @@ def read_idx(path: Path) -> Bytes:
         zeros, kind, axes = struct.unpack(">HBB", raw[:4])
         shape = struct.unpack(f">{axes}I", raw[4 : 4 + 4 * axes])
     except BROKEN as error:
-        raise DataError(f"'{path}' is not a readable idx file ({_short(error)}); make or copy it again") from None
+        raise DataError(
+            f"'{path}' is not a readable idx file ({_short(error)}); make or copy it again", code="file-damaged"
+        ) from None
     if zeros != 0 or kind != 8 or int(np.prod(shape)) != len(raw) - 4 - 4 * axes:
-        raise DataError(f"'{path}' is not an idx file of bytes or is cut short; make or copy it again")
+        raise DataError(
+            f"'{path}' is not an idx file of bytes or is cut short; make or copy it again", code="file-damaged"
+        )
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
@@ -65,7 +78,9 @@ def cifar_records(raw: bytes, label_bytes: int, origin: str) -> tuple[Bytes, Byt
     """CIFAR's binary records: label bytes (the last one counts), then 3072 bytes of one image, channels first."""
     size = label_bytes + 3072
     if not raw or len(raw) % size:
-        raise DataError(f"'{origin}' is not a CIFAR binary file ({len(raw)} bytes, not a multiple of {size})")
+        raise DataError(
+            f"'{origin}' is not a CIFAR binary file ({len(raw)} bytes, not a multiple of {size})", code="file-damaged"
+        )
     records = np.frombuffer(raw, dtype=np.uint8).reshape(-1, size)
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1]
 
@@ -81,11 +96,14 @@ def tar_members(path: Path, names: Sequence[str]) -> dict[str, bytes]:
                 if content is not None:
                     found[name] = content.read()
     except BROKEN as error:
-        raise DataError(f"'{path}' is not a readable tar.gz file ({_short(error)}); make or copy it again") from None
+        raise DataError(
+            f"'{path}' is not a readable tar.gz file ({_short(error)}); make or copy it again", code="file-damaged"
+        ) from None
     for name in names:
         if name not in found:
             raise DataError(
-                f"'{path}' has no member {name}: this is not the binary version; get the one for C programs"
+                f"'{path}' has no member {name}: this is not the binary version; get the one for C programs",
+                code="archive-member-missing",
             )
     return found
 
@@ -97,7 +115,9 @@ def read_mat(path: Path) -> dict[str, Array]:
     try:
         content: dict[str, Any] = loadmat(io.BytesIO(path.read_bytes()))
     except Exception as error:  # the MATLAB reader raises whatever a damaged file provokes
-        raise DataError(f"'{path}' is not a readable .mat file ({_short(error)}); make or copy it again") from None
+        raise DataError(
+            f"'{path}' is not a readable .mat file ({_short(error)}); make or copy it again", code="file-damaged"
+        ) from None
     return {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
 
 

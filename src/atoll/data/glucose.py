@@ -36,16 +36,24 @@ Series = npt.NDArray[np.float64]
 def ohio_t1dm(folder: Path | None) -> Source:
     """All subjects below the folder; the published division into training and test is the default."""
     if folder is None:
-        raise DataError("data set 'ohio_t1dm' needs its XML files: name their folder with --data-dir or ATOLL_DATA")
+        raise DataError(
+            "data set 'ohio_t1dm' needs its XML files: name their folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
     files = sorted(folder.rglob("*-ws-*.xml"), key=lambda path: path.name)
     if not files:
-        raise DataError(f"data set 'ohio_t1dm' is not in '{folder}': put its files there, such as 559-ws-training.xml")
+        raise DataError(
+            f"data set 'ohio_t1dm' is not in '{folder}': put its files there, such as 559-ws-training.xml",
+            code="dataset-files-missing",
+        )
     subjects = sorted({path.name.split("-")[0] for path in files})
     x, y, groups, parts = [], [], [], []
     for path in files:
         subject, _, kind = path.stem.partition("-ws-")
         if kind not in PARTS:
-            raise DataError(f"'{path}': the name must end in -ws-training.xml or -ws-testing.xml")
+            raise DataError(
+                f"'{path}': the name must end in -ws-training.xml or -ws-testing.xml", code="unexpected-file-name"
+            )
         rows, labels = rows_of(*read_subject(path))
         x.append(rows)
         y.append(labels)
@@ -69,7 +77,7 @@ def read_subject(path: Path) -> tuple[Series, Series, Series]:
     root = _parse(path)
     glucose = list(_events(root, "glucose_level", "ts", "value", path))
     if not glucose:
-        raise DataError(f"'{path}' has no glucose measurements; put the original file there")
+        raise DataError(f"'{path}' has no glucose measurements; put the original file there", code="no-measurements")
     start = min(time for time, _ in glucose)
     steps = 1 + max(_place(time, start) for time, _ in glucose)
     levels = np.full(steps, np.nan)
@@ -98,10 +106,12 @@ def _parse(path: Path) -> ElementTree.Element:
     try:
         text = path.read_bytes()
         if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-            raise DataError(f"'{path}' defines entities, which the original does not; put the original there")
+            raise DataError(
+                f"'{path}' defines entities, which the original does not; put the original there", code="xml-entities"
+            )
         return ElementTree.fromstring(text)
     except (OSError, ElementTree.ParseError) as error:
-        raise DataError(f"'{path}' is not a readable XML file ({error}); copy it again") from None
+        raise DataError(f"'{path}' is not a readable XML file ({error}); copy it again", code="file-damaged") from None
 
 
 def _events(root: ElementTree.Element, kind: str, when: str, what: str, path: Path) -> Iterable[tuple[float, float]]:
@@ -111,7 +121,9 @@ def _events(root: ElementTree.Element, kind: str, when: str, what: str, path: Pa
             time = datetime.strptime(event.attrib[when], "%d-%m-%Y %H:%M:%S")
             value = float(event.attrib[what])
         except (KeyError, ValueError) as error:
-            raise DataError(f"'{path}': an event of {kind} cannot be read ({error}); copy the file again") from None
+            raise DataError(
+                f"'{path}': an event of {kind} cannot be read ({error}); copy the file again", code="file-damaged"
+            ) from None
         yield (time - datetime(1970, 1, 1)).total_seconds(), value
 
 

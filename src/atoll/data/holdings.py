@@ -60,7 +60,10 @@ def prepare(
     names = list(names)
     if preparation.blocks == "official":
         if source.parts is None:
-            raise DataError("data.blocks = 'official': this data has no published parts; use random or contiguous")
+            raise DataError(
+                "data.blocks = 'official': this data has no published parts; use random or contiguous",
+                code="no-published-parts",
+            )
         rows, bounds = as_published(partition, source.parts, names)
     else:
         rows, bounds = split(partition, source.y, names, preparation.split, seed, preparation.blocks)

@@ -35,10 +35,14 @@ def read(folder: Path | None, size: int | None = None) -> Source:
     classes = sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir() and entry.name[0] != ".")
     names, labels = _in_folders(root, "train", classes)
     if len(classes) < 2:
-        raise DataError(f"'{root / 'train'}' has {len(classes)} class folder; a classifier needs at least two")
+        raise DataError(
+            f"'{root / 'train'}' has {len(classes)} class folder; a classifier needs at least two", code="single-class"
+        )
     for number, name in enumerate(classes):
         if number not in labels:
-            raise DataError(f"'{root / 'train' / name}' holds no pictures; fill it or remove it")
+            raise DataError(
+                f"'{root / 'train' / name}' holds no pictures; fill it or remove it", code="class-without-pictures"
+            )
     tests, answers = _validation(root, classes) if (root / "val").is_dir() else ([], [])
     side = SIZE if size is None else size
     pictures = Pictures(root, (*names, *tests), side, "crop")
@@ -51,10 +55,16 @@ def read(folder: Path | None, size: int | None = None) -> Source:
 def _root(folder: Path | None) -> Path:
     what = "train/CLASS/*.JPEG (and val/)"
     if folder is None:
-        raise DataError(f"data set 'imagenet' needs {what}: name the folder with --data-dir or ATOLL_DATA")
+        raise DataError(
+            f"data set 'imagenet' needs {what}: name the folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
     root = first_place(folder, PLACES, _is_root)
     if root is None:
-        raise DataError(f"data set 'imagenet' is not in '{folder}': put {what} there or into a sub-folder 'imagenet'")
+        raise DataError(
+            f"data set 'imagenet' is not in '{folder}': put {what} there or into a sub-folder 'imagenet'",
+            code="dataset-files-missing",
+        )
     return root
 
 
@@ -83,7 +93,9 @@ def _validation(root: Path, classes: list[str]) -> tuple[list[str], list[int]]:
     if folders:
         unknown = next((name for name in folders if name not in classes), None)
         if unknown is not None:
-            raise DataError(f"'{root / 'val' / unknown}' is of a class that train/ does not have; remove it")
+            raise DataError(
+                f"'{root / 'val' / unknown}' is of a class that train/ does not have; remove it", code="unknown-class"
+            )
         names, labels = _in_folders(root, "val", folders)
         return names, [classes.index(folders[label]) for label in labels]
     found = sorted(entry.name for entry in os.scandir(root / "val") if _is_picture(entry.name))
@@ -92,12 +104,13 @@ def _validation(root: Path, classes: list[str]) -> tuple[list[str], list[int]]:
     if listed is None:
         raise DataError(
             f"'{root / 'val'}' is flat and has no list of labels; put {' or '.join(LISTS)} beside it, or sort the "
-            "pictures into class folders"
+            "pictures into class folders",
+            code="validation-labels-missing",
         )
     given = _listed(listed, classes)
     for name in found:
         if name not in given:
-            raise DataError(f"'{listed}' has no label for {name}; put the original list there")
+            raise DataError(f"'{listed}' has no label for {name}; put the original list there", code="label-missing")
     return [f"val/{name}" for name in found], [given[name] for name in found]
 
 
@@ -114,7 +127,9 @@ def _listed(path: Path, classes: list[str]) -> dict[str, int]:
         label = words[1] if len(words) > 1 else ""
         code = number_of.get(label, int(label) if label.isdecimal() and not table else -1)
         if not 0 <= code < len(classes):
-            raise DataError(f"'{path}' line {number}: {label!r} is no class of train/; correct it")
+            raise DataError(
+                f"'{path}' line {number}: {label!r} is no class of train/; correct it", code="unknown-class"
+            )
         found[f"{words[0]}.JPEG" if table else Path(words[0]).name] = code
     return found
 

@@ -44,7 +44,8 @@ def look_at(paths: list[Path]) -> tuple[tuple[int, int], bool]:
     for path, (other, _) in zip(paths, looks, strict=True):
         if other != size:
             raise DataError(
-                f"'{path}' is {other[0]}x{other[1]} pixels, '{paths[0]}' {size[0]}x{size[1]}; all must have one size"
+                f"'{path}' is {other[0]}x{other[1]} pixels, '{paths[0]}' {size[0]}x{size[1]}; all must have one size",
+                code="picture-sizes-differ",
             )
     return size, all(grey for _, grey in looks)
 
@@ -63,7 +64,10 @@ def _look(path: Path) -> tuple[tuple[int, int], bool]:
     """Size, and whether the picture is grey, from the file's header."""
     with open_picture(path) as picture:
         if picture.mode not in GREY + COLOUR:
-            raise DataError(f"'{path}' has pixels of kind {picture.mode}; save it with 8 bits a channel, grey or RGB")
+            raise DataError(
+                f"'{path}' has pixels of kind {picture.mode}; save it with 8 bits a channel, grey or RGB",
+                code="unsupported-pixel-kind",
+            )
         return (picture.width, picture.height), picture.mode in GREY
 
 
@@ -72,7 +76,9 @@ def _pixels(path: Path, mode: str) -> Any:
         try:
             return np.asarray(picture.convert(mode), dtype=np.uint8)
         except (OSError, ValueError, SyntaxError) as error:
-            raise DataError(f"'{path}' is a damaged picture ({error}); replace or remove it") from None
+            raise DataError(
+                f"'{path}' is a damaged picture ({error}); replace or remove it", code="unreadable-picture"
+            ) from None
 
 
 def open_picture(path: Path) -> Any:
@@ -83,4 +89,6 @@ def open_picture(path: Path) -> Any:
         return Image.open(path)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         text = str(error).splitlines()[0][:100]
-        raise DataError(f"'{path}' is not a readable picture ({text}); replace or remove it") from None
+        raise DataError(
+            f"'{path}' is not a readable picture ({text}); replace or remove it", code="unreadable-picture"
+        ) from None

@@ -43,11 +43,12 @@ def image_set(name: str, folder: Path | None) -> Source:
     """An image set with its official test set."""
     if folder is None:
         raise DataError(
-            f"data set '{name}' needs files: name their folder with --data-dir or ATOLL_DATA; {way_out(name)}"
+            f"data set '{name}' needs files: name their folder with --data-dir or ATOLL_DATA; {way_out(name)}",
+            code="no-data-folder",
         )
     files = find(name, folder)
     if not files:
-        raise DataError(f"data set '{name}' is not in '{folder}': {way_out(name)}")
+        raise DataError(f"data set '{name}' is not in '{folder}': {way_out(name)}", code="dataset-files-missing")
     known = {path: _known(name, path) for path in files}
     for path in files:
         verify(path, known[path])
@@ -123,7 +124,9 @@ def _from_mat(_name: str, files: list[Path]) -> Arrays:
     for path in files:
         arrays = read_mat(path)
         if "X" not in arrays or "y" not in arrays or arrays["X"].ndim != 4:
-            raise DataError(f"'{path}' has no arrays X and y of cropped digits; get SVHN's format 2 files")
+            raise DataError(
+                f"'{path}' has no arrays X and y of cropped digits; get SVHN's format 2 files", code="array-missing"
+            )
         # MATLAB puts the rows last, and SVHN writes the digit 0 as 10.
         pairs += [np.transpose(arrays["X"], (3, 0, 1, 2)), arrays["y"].reshape(-1) % 10]
     return pairs[0], pairs[1], pairs[2], pairs[3]

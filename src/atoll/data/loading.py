@@ -91,14 +91,18 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
     if source.groups is None:
         raise DataError(
             "partition 'natural': this data set does not say whose its rows are; write iid, dirichlet:0.5, classes:K, "
-            "shards:K or quantity:0.5"
+            "shards:K or quantity:0.5",
+            code="no-natural-clients",
         )
     dealt = partition.natural(source.groups)
     names = list(source.group_names)
     if wanted is None or wanted == len(names):
         return dealt, names
     if wanted > len(names):
-        raise DataError(f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}")
+        raise DataError(
+            f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}",
+            code="too-many-clients",
+        )
     chosen = np.sort(rng.permutation(len(names))[:wanted])
     pieces = [dealt.client(int(client)) for client in chosen]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
@@ -108,12 +112,16 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
 def only(source: Source, names: Sequence[str]) -> Source:
     """The rows of these natural clients, in the order of the data."""
     if source.groups is None:
-        raise DataError("data.only: this data set does not say whose its rows are; leave it out")
+        raise DataError(
+            "data.only: this data set does not say whose its rows are; leave it out", code="no-natural-clients"
+        )
     for name in names:
         if name not in source.group_names:
-            raise DataError(f"data.only: there is no client '{name}'; {nearest(name, source.group_names)}")
+            raise DataError(
+                f"data.only: there is no client '{name}'; {nearest(name, source.group_names)}", code="unknown-client"
+            )
     if not names:
-        raise DataError("data.only is empty; name at least one client, or leave it out for all")
+        raise DataError("data.only is empty; name at least one client, or leave it out for all", code="no-client-named")
     places = [place for place, name in enumerate(source.group_names) if name in names]
     new_place = np.full(len(source.group_names), -1)
     new_place[places] = np.arange(len(places))
@@ -132,7 +140,10 @@ def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
 
 def _cap_training(source: Source, rows: int, rng: Generator) -> Source:
     if rows > len(source.y):
-        raise DataError(f"data.rows = {rows}: there are only {len(source.y)} training rows; lower it or leave it out")
+        raise DataError(
+            f"data.rows = {rows}: there are only {len(source.y)} training rows; lower it or leave it out",
+            code="rows-exceed-data",
+        )
     kept = balanced(source.y, rows, rng)
     groups = None if source.groups is None else source.groups[kept]
     parts = None if source.parts is None else source.parts[kept]
@@ -141,10 +152,15 @@ def _cap_training(source: Source, rows: int, rng: Generator) -> Source:
 
 def _cap_test(source: Source, rows: int, rng: Generator) -> Source:
     if source.test is None:
-        raise DataError(f"data.test_rows = {rows}: this data set has no official test set; leave it out")
+        raise DataError(
+            f"data.test_rows = {rows}: this data set has no official test set; leave it out", code="no-test-set"
+        )
     x, y = source.test
     if rows > len(y):
-        raise DataError(f"data.test_rows = {rows}: the official test set has {len(y)} rows; lower it or leave it out")
+        raise DataError(
+            f"data.test_rows = {rows}: the official test set has {len(y)} rows; lower it or leave it out",
+            code="rows-exceed-data",
+        )
     kept = balanced(y, rows, rng)
     return replace(source, test=(x[kept], y[kept]))
 

@@ -25,7 +25,7 @@ def fill_missing(
     if not holes.any():
         return x
     if rule == "refuse":
-        raise DataError(_refusal(gaps, rows, bounds, names, features))
+        raise DataError(_refusal(gaps, rows, bounds, names, features), code="missing-value")
     filled = x.copy()
     if rule == "zero":
         return np.nan_to_num(filled, copy=False, nan=0.0)

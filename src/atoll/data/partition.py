@@ -68,11 +68,15 @@ def shards(labels: Indices, clients: int, per_client: int, rng: Generator) -> Pa
     _check_clients(len(labels), clients)
     pieces = clients * per_client
     if per_client < 1:
-        raise DataError(f"partition 'shards:{per_client}': a client needs at least 1 shard; write shards:2")
+        raise DataError(
+            f"partition 'shards:{per_client}': a client needs at least 1 shard; write shards:2",
+            code="invalid-partition-number",
+        )
     if pieces > len(labels):
         raise DataError(
             f"{clients} clients with {per_client} shards each need {pieces} rows, but there are {len(labels)}; "
-            "use fewer clients or fewer shards"
+            "use fewer clients or fewer shards",
+            code="too-many-shards",
         )
     ordered = np.argsort(labels, kind="stable")
     cuts = _even_cuts(len(labels), pieces)
@@ -94,12 +98,14 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
     if not 1 <= per_client <= total:
         raise DataError(
             f"partition 'classes:{per_client}': a client holds between 1 and {total} classes here; "
-            f"write classes:{min(total, max(1, per_client))} or fewer"
+            f"write classes:{min(total, max(1, per_client))} or fewer",
+            code="invalid-partition-number",
         )
     if clients * per_client < total:
         raise DataError(
             f"{clients} clients with {per_client} classes each cannot hold all {total} classes; "
-            f"use at least {-(-total // per_client)} clients or more classes per client"
+            f"use at least {-(-total // per_client)} clients or more classes per client",
+            code="classes-not-covered",
         )
     held = _deal_classes(clients, per_client, total, rng)
     owner = np.empty(len(labels), dtype=np.int64)
@@ -109,7 +115,8 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
         if len(rows) < len(holders):
             raise DataError(
                 f"class number {label} has {len(rows)} rows for the {len(holders)} clients that should hold it; "
-                "use fewer clients or fewer classes per client"
+                "use fewer clients or fewer classes per client",
+                code="class-rows-too-few",
             )
         owner[rows] = holders[np.arange(len(rows)) % len(holders)]
     return by_owner(owner, clients)
@@ -202,14 +209,21 @@ def _offsets(sizes: npt.NDArray[np.integer]) -> Indices:
 
 def _check_clients(rows: int, clients: int, minimum: int = MINIMUM) -> None:
     if clients < 1:
-        raise DataError(f"{clients} clients: a federation has at least 1 client; set data.clients to 1 or more")
+        raise DataError(
+            f"{clients} clients: a federation has at least 1 client; set data.clients to 1 or more",
+            code="no-clients",
+        )
     if clients * minimum > rows:
         raise DataError(
             f"{clients} clients need at least {minimum} rows each, but there are only {rows} training rows; "
-            f"use at most {rows // minimum} clients"
+            f"use at most {rows // minimum} clients",
+            code="too-many-clients",
         )
 
 
 def _check_alpha(alpha: float) -> None:
     if not (np.isfinite(alpha) and alpha > 0):
-        raise DataError(f"alpha {alpha}: a Dirichlet concentration is a number above 0; write for instance 0.5")
+        raise DataError(
+            f"alpha {alpha}: a Dirichlet concentration is a number above 0; write for instance 0.5",
+            code="invalid-partition-number",
+        )

@@ -60,7 +60,9 @@ class Pictures:
                 try:
                     pixels[row] = np.moveaxis(np.asarray(change(picture.convert("RGB"), self.size)), 2, 0)
                 except (OSError, ValueError, SyntaxError) as error:
-                    raise DataError(f"'{path}' is a damaged picture ({error}); replace or remove it") from None
+                    raise DataError(
+                        f"'{path}' is a damaged picture ({error}); replace or remove it", code="unreadable-picture"
+                    ) from None
 
     def _write(self, path: Path, shape: tuple[int, ...], numbers: Indices) -> None:
         """Aside first: a file of this name is always whole."""
@@ -73,7 +75,8 @@ class Pictures:
         except OSError as error:
             raise DataError(
                 f"'{path.parent}' cannot hold {int(np.prod(shape)) / 1e9:.1f} GB of decoded pictures "
-                f"({error.strerror or error}); make room, choose fewer rows or name another folder in ATOLL_CACHE"
+                f"({error.strerror or error}); make room, choose fewer rows or name another folder in ATOLL_CACHE",
+                code="pictures-not-cached",
             ) from None
         finally:
             with suppress(OSError):
@@ -86,7 +89,8 @@ class Pictures:
         except OSError as error:
             raise DataError(
                 f"'{place}' cannot be made ({error.strerror or error}); decoded pictures need a folder: name one in "
-                "ATOLL_CACHE"
+                "ATOLL_CACHE",
+                code="folder-not-writable",
             ) from None
         return place
 
@@ -98,7 +102,9 @@ class Pictures:
             try:
                 about = path.stat()
             except OSError as error:
-                raise DataError(f"'{path}' cannot be read ({error.strerror or error}); put it there") from None
+                raise DataError(
+                    f"'{path}' cannot be read ({error.strerror or error}); put it there", code="file-unreadable"
+                ) from None
             digest.update(f"{self.names[number]} {about.st_size} {about.st_mtime_ns}\n".encode())
         return f"pictures-{digest.hexdigest()[:24]}"
 

@@ -16,5 +16,8 @@ def data_folder(data_dir: str | Path | None) -> Path | None:
     folder = Path(named).expanduser()
     if not folder.is_dir():
         which = "--data-dir" if data_dir else "ATOLL_DATA"
-        raise DataError(f"{which} names '{folder}', which is not a folder; create it or name another one")
+        raise DataError(
+            f"{which} names '{folder}', which is not a folder; create it or name another one",
+            code="no-such-data-folder",
+        )
     return folder

@@ -33,7 +33,8 @@ def apnea_hrv(folder: Path | None, features: str = "x") -> Source:
     names = [str(name) for name in arrays["recording_names"]]
     if int(groups.max()) + 1 != len(names):
         raise DataError(
-            f"'{path}' names {len(names)} recordings but holds {int(groups.max()) + 1}; put the original there"
+            f"'{path}' names {len(names)} recordings but holds {int(groups.max()) + 1}; put the original there",
+            code="recordings-mismatch",
         )
     return make_source(
         arrays[features],
@@ -71,11 +72,17 @@ def _by_subject(name: str, file: str, folder: Path | None, defaults: Defaults) -
 
 def _file(name: str, file: str, folder: Path | None) -> Path:
     if folder is None:
-        raise DataError(f"data set '{name}' needs the file {file}: name its folder with --data-dir or ATOLL_DATA")
+        raise DataError(
+            f"data set '{name}' needs the file {file}: name its folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
     for path in (folder / file, folder / name / file):
         if path.is_file():
             return path
-    raise DataError(f"data set '{name}' is not in '{folder}': put {file} there, or name its folder with --data-dir")
+    raise DataError(
+        f"data set '{name}' is not in '{folder}': put {file} there, or name its folder with --data-dir",
+        code="dataset-files-missing",
+    )
 
 
 def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Array]:

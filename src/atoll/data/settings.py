@@ -88,7 +88,10 @@ class DataSettings(BaseModel):
     def _at_least_one(cls, value: int | None, info: Any) -> int | None:
         least = {"clients": 1, "rows": 2, "test_rows": 2, "size": 8}[info.field_name]
         if value is not None and value < least:
-            raise ConfigError(f"data.{info.field_name} = {value}: it must be {least} or more; raise it or leave it out")
+            raise ConfigError(
+                f"data.{info.field_name} = {value}: it must be {least} or more; raise it or leave it out",
+                code="invalid-setting",
+            )
         return value
 
     @field_validator("partition")
@@ -105,20 +108,32 @@ class DataSettings(BaseModel):
             try:
                 check_shares(value)
             except DataError as error:
-                raise ConfigError(f"data.{error}") from None
+                raise ConfigError(f"data.{error}", code="invalid-split") from None
         return value
 
     @model_validator(mode="after")
     def _one_origin(self) -> DataSettings:
         if "" in (self.name, self.folder):
-            raise ConfigError("data.name or data.folder is empty; give the name of a data set or a folder of own data")
+            raise ConfigError(
+                "data.name or data.folder is empty; give the name of a data set or a folder of own data",
+                code="not-one-data-source",
+            )
         if (self.name is None) == (self.folder is None):
             both = "both are given" if self.name is not None else "neither is given"
-            raise ConfigError(f"data.name and data.folder: {both}; give the name of a data set or a folder of own data")
+            raise ConfigError(
+                f"data.name and data.folder: {both}; give the name of a data set or a folder of own data",
+                code="not-one-data-source",
+            )
         if self.name is not None and self.client_column is not None:
-            raise ConfigError(f"data.client_column = '{self.client_column}' is for own data only; leave it out")
+            raise ConfigError(
+                f"data.client_column = '{self.client_column}' is for own data only; leave it out",
+                code="inapplicable-setting",
+            )
         if self.folder is not None and (self.size is not None or self.attributes is not None):
-            raise ConfigError("data.size and data.attributes are for celeba and imagenet only; leave them out")
+            raise ConfigError(
+                "data.size and data.attributes are for celeba and imagenet only; leave them out",
+                code="inapplicable-setting",
+            )
         return self
 
 
@@ -126,20 +141,27 @@ def parse_partition(text: str) -> PartitionRule:
     """`dirichlet:0.5` -> ("dirichlet", 0.5); refuses unknown kinds and impossible numbers."""
     kind, colon, number = text.partition(":")
     if kind not in PARTITIONS:
-        raise ConfigError(f"data.partition = '{text}': unknown; {nearest(kind, PARTITIONS)}")
+        raise ConfigError(f"data.partition = '{text}': unknown; {nearest(kind, PARTITIONS)}", code="unknown-partition")
     wanted = PARTITIONS[kind]
     if wanted is None:
         if colon:
-            raise ConfigError(f"data.partition = '{text}': {kind} takes no number; write {kind}")
+            raise ConfigError(
+                f"data.partition = '{text}': {kind} takes no number; write {kind}", code="needless-partition-number"
+            )
         return PartitionRule(kind)
     example = "2" if wanted is int else "0.5"
     try:
         value = wanted(number)
     except ValueError:
         rule = "a whole number" if wanted is int else "a number"
-        raise ConfigError(f"data.partition = '{text}': {kind} takes {rule}; write {kind}:{example}") from None
+        raise ConfigError(
+            f"data.partition = '{text}': {kind} takes {rule}; write {kind}:{example}", code="invalid-partition-number"
+        ) from None
     if not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"data.partition = '{text}': the number must be above 0; write {kind}:{example}")
+        raise ConfigError(
+            f"data.partition = '{text}': the number must be above 0; write {kind}:{example}",
+            code="invalid-partition-number",
+        )
     return PartitionRule(kind, value)
 
 
@@ -149,4 +171,6 @@ def name_or_folder(word: str, known: list[str]) -> dict[str, str]:
         return {"name": word}
     if Path(word).exists():
         return {"folder": word}
-    raise DataError(f"'{word}' is neither a data set nor an existing folder; {nearest(word, known)}")
+    raise DataError(
+        f"'{word}' is neither a data set nor an existing folder; {nearest(word, known)}", code="unknown-dataset"
+    )

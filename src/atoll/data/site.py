@@ -44,17 +44,25 @@ class SiteFiles:
 def find_files(place: Path) -> SiteFiles:
     """A site is one client: one table, one archive, or one folder of pictures."""
     if not place.exists():
-        raise DataError(f"'{place}' does not exist; name the file or folder of this site's data")
+        raise DataError(
+            f"'{place}' does not exist; name the file or folder of this site's data", code="no-such-data-folder"
+        )
     candidates = [place] if place.is_file() else sorted(path for path in place.iterdir() if path.is_file())
     found = [path for path in candidates if path.suffix.lower() in (".csv", ".npz") and not path.name.startswith(".")]
     if len(found) > 1:
-        raise DataError(f"'{place}' holds {len(found)} CSV or NPZ files; a site is one client: keep one file there")
+        raise DataError(
+            f"'{place}' holds {len(found)} CSV or NPZ files; a site is one client: keep one file there",
+            code="several-site-files",
+        )
     if found:
         return SiteFiles(found[0].suffix.lower().removeprefix("."), found)
     shown = sorted(path for path in place.glob("*/*") if path.suffix.lower() in SUFFIXES and path.is_file())
     shown = [path for path in shown if not any(part.startswith(".") for part in path.relative_to(place).parts)]
     if not shown:
-        raise DataError(f"'{place}' holds no data: put one CSV or NPZ (x, y) file there, or pictures as class/name.png")
+        raise DataError(
+            f"'{place}' holds no data: put one CSV or NPZ (x, y) file there, or pictures as class/name.png",
+            code="no-data-files",
+        )
     return SiteFiles("pictures", shown)
 
 
@@ -110,7 +118,9 @@ def read(place: Path, form: Payload, settings: DataSettings, name: str) -> Sourc
     """The site's rows in the form that was agreed upon."""
     files = find_files(place)
     if files.kind != form["kind"]:
-        raise DataError(f"'{place}' holds {files.kind} data; the run began with {form['kind']}: put that back")
+        raise DataError(
+            f"'{place}' holds {files.kind} data; the run began with {form['kind']}: put that back", code="data-changed"
+        )
     x, labels, features = _rows(files, form, settings)
     return make_source(
         x,
@@ -128,7 +138,9 @@ def _rows(files: SiteFiles, form: Payload, settings: DataSettings) -> tuple[Arra
     if files.kind == "csv":
         table = read_csv(path)
         if sorted(features_of(table, settings.label)[0]) != sorted(form["features"]):
-            raise DataError(f"'{path}': its columns are not those it had when the run began; put them back")
+            raise DataError(
+                f"'{path}': its columns are not those it had when the run began; put them back", code="data-changed"
+            )
         rule, missing = settings.categories, settings.missing or "refuse"
         x, names = one_table(table, settings.label, form["features"], form["text"], rule, missing)
         return x, class_labels([table], settings.label), names
@@ -147,7 +159,9 @@ def _class_numbers(labels: Array, form: Payload, place: str) -> Array:
     plain = [int(label) if form["numbered"] else str(label) for label in found.tolist()]
     for label in plain:
         if label not in number:
-            raise DataError(f"'{place}': label '{label}' was not there when the run began; put the data back")
+            raise DataError(
+                f"'{place}': label '{label}' was not there when the run began; put the data back", code="data-changed"
+            )
     return np.array([number[label] for label in plain], dtype=np.int64)[inverse]
 
 

@@ -68,22 +68,37 @@ def make_source(
     ready = channels_first(x, what)
     codes, classes = number_classes(y, class_names, what)
     if len(ready) != len(codes):
-        raise DataError(f"{what}: x has {len(ready)} rows and y {len(codes)}; every row needs one label")
+        raise DataError(
+            f"{what}: x has {len(ready)} rows and y {len(codes)}; every row needs one label",
+            code="label-count-mismatch",
+        )
     if len(classes) < 2:
-        raise DataError(f"{what}: only one class, '{classes[0]}'; a classifier needs rows of at least two classes")
+        raise DataError(
+            f"{what}: only one class, '{classes[0]}'; a classifier needs rows of at least two classes",
+            code="single-class",
+        )
     kind: Literal["image", "table"] = "table" if ready.ndim == 2 else "image"
     features = tuple(str(name) for name in feature_names) if feature_names is not None else ()
     if kind == "table" and features and len(features) != ready.shape[1]:
-        raise DataError(f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name a column")
+        raise DataError(
+            f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name a column",
+            code="feature-names-mismatch",
+        )
     schema = Schema(kind, tuple(ready.shape[1:]), classes, features)
     checked_test = None
     if test is not None:
         test_x = channels_first(test[0], f"{what} (test)").astype(ready.dtype, copy=False)
         test_y, _ = number_classes(test[1], classes if class_names is not None else list(classes), f"{what} (test)")
         if test_x.shape[1:] != ready.shape[1:] or len(test_x) != len(test_y):
-            raise DataError(f"{what}: the test rows have shape {test_x.shape[1:]}, the others {ready.shape[1:]}")
+            raise DataError(
+                f"{what}: the test rows have shape {test_x.shape[1:]}, the others {ready.shape[1:]}",
+                code="row-shapes-differ",
+            )
         if test_x.dtype.kind == "f" and np.isnan(test_x).any():
-            raise DataError(f"{what}: the test rows hold missing values and belong to no client; fill or remove them")
+            raise DataError(
+                f"{what}: the test rows hold missing values and belong to no client; fill or remove them",
+                code="missing-test-value",
+            )
         checked_test = (test_x, test_y)
     return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults, parts)
 
@@ -95,14 +110,17 @@ def channels_first(x: Array, what: str) -> Array:
     otherwise the second one is. Numbers keep their dtype where it is small, and become float32 otherwise.
     """
     if x.dtype == object or x.dtype.kind not in "buif":
-        raise DataError(f"{what}: x holds {x.dtype} values; it must be an array of numbers")
+        raise DataError(f"{what}: x holds {x.dtype} values; it must be an array of numbers", code="wrong-array-type")
     if x.ndim not in (2, 3, 4):
         raise DataError(
             f"{what}: x has shape {x.shape}; it must be (rows, features), (rows, height, width), "
-            "(rows, height, width, channels) or (rows, channels, height, width)"
+            "(rows, height, width, channels) or (rows, channels, height, width)",
+            code="wrong-array-shape",
         )
     if 0 in x.shape:
-        raise DataError(f"{what}: x has shape {x.shape} and so holds nothing; leave it out or fill it")
+        raise DataError(
+            f"{what}: x has shape {x.shape} and so holds nothing; leave it out or fill it", code="empty-array"
+        )
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[3] in CHANNELS:
@@ -111,7 +129,10 @@ def channels_first(x: Array, what: str) -> Array:
         with np.errstate(over="ignore"):
             x = x.astype(np.float32)
     if x.dtype.kind == "f" and np.isinf(x).any():
-        raise DataError(f"{what}: row {_first_row(np.isinf(x))} of x holds an infinite value; correct or remove it")
+        raise DataError(
+            f"{what}: row {_first_row(np.isinf(x))} of x holds an infinite value; correct or remove it",
+            code="infinite-value",
+        )
     return np.ascontiguousarray(x)
 
 
@@ -123,13 +144,19 @@ def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tu
     """Class numbers and names. Integers with given names are class numbers already; otherwise the classes are the
     different labels, whole numbers in numerical and words in alphabetical order."""
     if y.ndim != 1 or y.dtype.kind not in "buiUf":
-        raise DataError(f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word a row")
+        raise DataError(
+            f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word a row",
+            code="wrong-label-array",
+        )
     if y.dtype.kind == "f":
         if not np.isfinite(y).all() or not (y == np.floor(y)).all():
-            raise DataError(f"{what}: y holds numbers that are not whole; a class is a whole number or a word")
+            raise DataError(
+                f"{what}: y holds numbers that are not whole; a class is a whole number or a word",
+                code="labels-not-whole",
+            )
         y = y.astype(np.int64)
     if len(y) == 0:
-        raise DataError(f"{what}: y is empty; a data set needs rows")
+        raise DataError(f"{what}: y is empty; a data set needs rows", code="empty-array")
     if class_names is None:
         found, codes = np.unique(y, return_inverse=True)
         return codes.astype(np.int64), tuple(str(label) for label in found.tolist())
@@ -140,7 +167,8 @@ def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tu
     if numbers.min() < 0 or numbers.max() >= len(names):
         wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
         raise DataError(
-            f"{what}: y holds {wrong}, but with {len(names)} class names labels run from 0 to {len(names) - 1}"
+            f"{what}: y holds {wrong}, but with {len(names)} class names labels run from 0 to {len(names) - 1}",
+            code="label-out-of-range",
         )
     return numbers, names
 
@@ -150,5 +178,8 @@ def _number_words(y: Array, names: tuple[str, ...], what: str) -> Indices:
     found, inverse = np.unique(y, return_inverse=True)
     for word in found.tolist():
         if word not in number:
-            raise DataError(f"{what}: label '{word}' is not among the {len(names)} class names; add it or correct it")
+            raise DataError(
+                f"{what}: label '{word}' is not among the {len(names)} class names; add it or correct it",
+                code="unknown-class",
+            )
     return np.array([number[word] for word in found.tolist()], dtype=np.int64)[inverse]

@@ -24,11 +24,19 @@ def check_shares(shares: Shares) -> None:
     """Refuse shares that are negative, leave nothing to train on or do not sum to 1."""
     shown = "/".join(f"{share:g}" for share in shares)
     if len(shares) != 3 or not all(np.isfinite(share) and 0 <= share <= 1 for share in shares):
-        raise DataError(f"split {shown}: three shares between 0 and 1 (train, validation, test); write 0.6, 0.2, 0.2")
+        raise DataError(
+            f"split {shown}: three shares between 0 and 1 (train, validation, test); write 0.6, 0.2, 0.2",
+            code="invalid-split",
+        )
     if abs(sum(shares) - 1) > 1e-6:
-        raise DataError(f"split {shown}: the shares sum to {sum(shares):g}, not 1; write for instance 0.6, 0.2, 0.2")
+        raise DataError(
+            f"split {shown}: the shares sum to {sum(shares):g}, not 1; write for instance 0.6, 0.2, 0.2",
+            code="invalid-split",
+        )
     if shares[0] <= 0:
-        raise DataError(f"split {shown}: nothing is left to train on; the first share must be above 0")
+        raise DataError(
+            f"split {shown}: nothing is left to train on; the first share must be above 0", code="invalid-split"
+        )
 
 
 def counts(sizes: Indices, shares: Shares) -> Indices:
@@ -64,7 +72,8 @@ def split(
         client = int(sizes.argmin())
         raise DataError(
             f"client '{names[client]}' has {sizes[client]} row{'' if sizes[client] == 1 else 's'}; every client needs "
-            f"at least {MINIMUM}: use fewer clients or another partition, or leave this client out"
+            f"at least {MINIMUM}: use fewer clients or another partition, or leave this client out",
+            code="too-few-rows",
         )
     wanted = counts(sizes, shares)
     bounds = partition.offsets[:-1, None] + np.concatenate([np.zeros((len(sizes), 1), int), wanted.cumsum(1)], axis=1)
@@ -94,7 +103,8 @@ def as_published(partition: Partition, parts: Indices, names: list[str]) -> tupl
     short = np.flatnonzero((sizes[:, 0] < MINIMUM) | (sizes == 1).any(axis=1))
     if len(short):
         raise DataError(
-            f"client '{names[int(short[0])]}' has too few rows in a published part; leave it out, or set data.blocks"
+            f"client '{names[int(short[0])]}' has too few rows in a published part; leave it out, or set data.blocks",
+            code="published-part-too-small",
         )
     bounds = partition.offsets[:-1, None] + np.concatenate([np.zeros((len(sizes), 1), int), sizes.cumsum(1)], axis=1)
     return rows, bounds

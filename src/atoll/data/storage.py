@@ -57,16 +57,24 @@ def read(folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"'{folder}' holds no saved federation ({INDEX} is missing); save one there first") from None
+        raise DataError(
+            f"'{folder}' holds no saved federation ({INDEX} is missing); save one there first",
+            code="no-saved-federation",
+        ) from None
     except ValueError as error:
-        raise DataError(f"'{path}' is not readable ({error}); save the federation again") from None
+        raise DataError(f"'{path}' is not readable ({error}); save the federation again", code="file-damaged") from None
     if not isinstance(index, dict) or index.get("format") != FORMAT:
-        raise DataError(f"'{path}' is not of format {FORMAT}; save the federation again with this version")
+        raise DataError(
+            f"'{path}' is not of format {FORMAT}; save the federation again with this version",
+            code="wrong-format-version",
+        )
     arrays = {}
     for name in index["arrays"]:
         try:
             mapped = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise DataError(f"'{folder / name}.npy' is damaged ({error}); save the federation again") from None
+            raise DataError(
+                f"'{folder / name}.npy' is damaged ({error}); save the federation again", code="file-damaged"
+            ) from None
         arrays[name] = np.asarray(mapped)
     return arrays, index

@@ -41,15 +41,19 @@ Values = npt.NDArray[np.float64]
 
 def har70plus(folder: Path | None) -> Source:
     """One client a subject; the paper leaves out 502, 503 and 506: name the others in data.only."""
-    files = [] if folder is None else _files(folder)
+    needed = "data set 'har70plus' needs its files 501.csv to 518.csv"
+    if folder is None:
+        raise DataError(f"{needed}: name their folder with --data-dir or ATOLL_DATA", code="no-data-folder")
+    files = _files(folder)
     if not files:
-        where = "name their folder with --data-dir or ATOLL_DATA" if folder is None else f"they are not in '{folder}'"
-        raise DataError(f"data set 'har70plus' needs its files 501.csv to 518.csv: {where}")
+        raise DataError(f"{needed}: they are not in '{folder}'", code="dataset-files-missing")
     x, y, groups = [], [], []
     for place, path in enumerate(files):
         rows, labels = windows_of(*read_subject(path))
         if not len(labels):
-            raise DataError(f"'{path}' has no {WINDOW} samples in a row; put the original file there")
+            raise DataError(
+                f"'{path}' has no {WINDOW} samples in a row; put the original file there", code="recording-too-short"
+            )
         x.append(rows)
         y.append(labels)
         groups.append(np.full(len(labels), place))
@@ -70,15 +74,17 @@ def read_subject(path: Path) -> tuple[Values, Indices]:
     table = read_csv(path)
     for name in (*AXES, "label"):
         if name not in table.columns:
-            raise DataError(f"'{path}' has no column '{name}'; put the original file there")
+            raise DataError(f"'{path}' has no column '{name}'; put the original file there", code="column-missing")
     try:
         values = np.array([table.column(name) for name in AXES], np.float64).T
         codes = [int(float(text)) for text in table.column("label")]
     except ValueError as error:
-        raise DataError(f"'{path}': {error}; a measurement or label is not a number") from None
+        raise DataError(
+            f"'{path}': {error}; a measurement or label is not a number", code="column-not-numeric"
+        ) from None
     known = list(CODES)
     for code in set(codes) - set(known):
-        raise DataError(f"'{path}' has the label {code}; known are {', '.join(map(str, known))}")
+        raise DataError(f"'{path}' has the label {code}; known are {', '.join(map(str, known))}", code="unknown-class")
     return values, np.array([known.index(code) for code in codes], np.int64)
 
 

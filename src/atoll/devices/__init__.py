@@ -66,14 +66,20 @@ def device_profile(name: str) -> DeviceProfile:
         try:
             text = Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            raise ConfigError(f"device {name!r}: cannot be read ({problem}); {nearest(name, SHIPPED)}") from None
+            raise ConfigError(
+                f"device {name!r}: cannot be read ({problem}); {nearest(name, SHIPPED)}", code="file-unreadable"
+            ) from None
     else:
-        raise ConfigError(f"device {name!r}: unknown, and not a .toml file; {nearest(name, SHIPPED)}")
+        raise ConfigError(
+            f"device {name!r}: unknown, and not a .toml file; {nearest(name, SHIPPED)}", code="unknown-device"
+        )
     try:
         return DeviceProfile.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as problem:
-        raise ConfigError(f"device {name!r}: not valid TOML: {problem}") from None
+        raise ConfigError(f"device {name!r}: not valid TOML: {problem}", code="not-toml") from None
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"device {name!r}: {place} = {first['input']!r}: {first['msg']}") from None
+        raise ConfigError(
+            f"device {name!r}: {place} = {first['input']!r}: {first['msg']}", code="invalid-device-profile"
+        ) from None

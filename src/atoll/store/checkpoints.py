@@ -68,7 +68,10 @@ class Checkpoints:
             self._documents[name] = head
             return head["number"], value
         if problems:
-            raise RunDamaged(f"{self._folder}: no checkpoint is intact ({'; '.join(problems)}); start the run anew")
+            raise RunDamaged(
+                f"{self._folder}: no checkpoint is intact ({'; '.join(problems)}); start the run anew",
+                code="no-intact-checkpoint",
+            )
         return None
 
     def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -42,7 +42,9 @@ class RunDirectory:
             lock = Lock(path)
         except (OSError, ValueError) as problem:  # a ValueError is a name that no file can have
             reason = getattr(problem, "strerror", None) or str(problem)
-            raise RunDirectoryError(f"{path}: {reason}; choose a folder that you may write to with --out") from problem
+            raise RunDirectoryError(
+                f"{path}: {reason}; choose a folder that you may write to with --out", code="folder-not-writable"
+            ) from problem
         try:
             _refuse_used(path)  # again: until the lock was taken, another process may have been here
             replace_file(path / "manifest.json", _json(manifest))
@@ -56,7 +58,10 @@ class RunDirectory:
     def reopen(cls, path: Path) -> RunDirectory:
         """An existing run, to go on with it."""
         if not (path / "config.toml").is_file():
-            raise RunDirectoryError(f"{path}: not a run directory (it has no config.toml); see `atoll run --help`")
+            raise RunDirectoryError(
+                f"{path}: not a run directory (it has no config.toml); see `atoll run --help`",
+                code="not-a-run-directory",
+            )
         return cls(path, Lock(path))
 
     def reconfigure(self, config: str) -> None:
@@ -82,7 +87,9 @@ class RunDirectory:
             return None
         _, saved = found
         if os.fstat(self._events.fileno()).st_size < saved["events"]:
-            raise RunDamaged(f"{self.path}: events.jsonl is shorter than its checkpoint says; start anew")
+            raise RunDamaged(
+                f"{self.path}: events.jsonl is shorter than its checkpoint says; start anew", code="events-too-short"
+            )
         self._events.truncate(saved["events"])
         value: dict[str, Any] = saved["value"]
         return value
@@ -134,7 +141,9 @@ def _refuse_used(path: Path) -> None:
     found = {entry.name for entry in path.iterdir() if not is_aside(entry)}
     if found - BEFORE_THE_START:
         way_out = f"go on with `atoll resume {path}` or" if "config.toml" in found else "it holds other files;"
-        raise RunDirectoryError(f"{path}: already in use; {way_out} choose another folder with --out")
+        raise RunDirectoryError(
+            f"{path}: already in use; {way_out} choose another folder with --out", code="folder-not-empty"
+        )
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

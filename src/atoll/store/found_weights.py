@@ -22,13 +22,16 @@ def found_weights(path: str | Path, architecture: dict[str, Any]) -> Tensors:
     try:
         model = load_model(Path(path))
     except OSError as problem:
-        raise ConfigError(f"start = {str(path)!r}: cannot be read ({problem.strerror or problem})") from None
+        raise ConfigError(
+            f"start = {str(path)!r}: cannot be read ({problem.strerror or problem})", code="file-unreadable"
+        ) from None
     if canonical(model.architecture) == canonical(architecture):
         return model.weights
     weights = pruned_to(model.architecture, model.weights, architecture)
     if weights is None:
         raise ConfigError(
             f"start = {str(path)!r}: it holds another network than the one that is to go on from it; train that one "
-            "from scratch, or name the file of the same network"
+            "from scratch, or name the file of the same network",
+            code="weights-of-other-network",
         )
     return weights

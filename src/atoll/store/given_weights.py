@@ -26,19 +26,25 @@ def given_weights(path: str | Path, shapes: Mapping[str, tuple[int, ...]], setti
         found = load_tensors(_file(Path(path)).read_bytes())
     except OSError as problem:
         raise ConfigError(
-            f"{place}: cannot be read ({problem.strerror or problem}); name a .safetensors file"
+            f"{place}: cannot be read ({problem.strerror or problem}); name a .safetensors file", code="file-unreadable"
         ) from None
     except (SafetensorError, ValueError, TypeError, KeyError, StopIteration) as problem:
-        raise ConfigError(f"{place}: not a safetensors file ({' '.join(str(problem).split())})") from None
+        raise ConfigError(
+            f"{place}: not a safetensors file ({' '.join(str(problem).split())})", code="file-damaged"
+        ) from None
     if any(name.startswith(WEIGHTS) for name in found):
         found = {name.removeprefix(WEIGHTS): array for name, array in found.items() if name.startswith(WEIGHTS)}
     for name, shape in shapes.items():
         if name not in found:
-            raise ConfigError(f"{place}: it has no tensor {name!r}, which the network needs; {nearest(name, found)}")
+            raise ConfigError(
+                f"{place}: it has no tensor {name!r}, which the network needs; {nearest(name, found)}",
+                code="tensor-missing",
+            )
         if found[name].shape != shape:
             raise ConfigError(
                 f"{place}: tensor {name!r} has the shape {list(found[name].shape)}, the network needs {list(shape)}; "
-                "give the weights of this very network, or set the model to theirs"
+                "give the weights of this very network, or set the model to theirs",
+                code="tensor-shape-differs",
             )
     return Tensors({name: found[name].astype("float32") for name in shapes})
 

@@ -22,7 +22,9 @@ class Lock:
         except OSError:
             owner = self._owner()
             self._file.close()
-            raise RunLocked(f"{folder}: {owner} is working on this run; wait for it or choose another --out") from None
+            raise RunLocked(
+                f"{folder}: {owner} is working on this run; wait for it or choose another --out", code="run-locked"
+            ) from None
         self._file.seek(0)
         self._file.truncate()
         json.dump({"process": os.getpid(), "host": socket.gethostname()}, self._file)

@@ -58,7 +58,9 @@ def load_model(path: Path) -> Model:
     """Read a model back; a file whose content does not match its name is refused."""
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest()[:32] != path.stem:
-        raise RunDamaged(f"{path}: the content does not match the file's name; the file was changed or cut")
+        raise RunDamaged(
+            f"{path}: the content does not match the file's name; the file was changed or cut", code="wrong-checksum"
+        )
     try:
         tensors = load_tensors(data)
         (length,) = struct.unpack("<Q", data[:8])
@@ -66,7 +68,7 @@ def load_model(path: Path) -> Model:
         schema = about["schema"]
         architecture = about["architecture"]
     except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as problem:
-        raise RunDamaged(f"{path}: not a model of Atoll ({problem})") from problem
+        raise RunDamaged(f"{path}: not a model of Atoll ({problem})", code="not-a-model") from problem
     return Model(
         architecture,
         Tensors({name.removeprefix(WEIGHTS): array for name, array in tensors.items() if name.startswith(WEIGHTS)}),
