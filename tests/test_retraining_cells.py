@@ -122,7 +122,7 @@ def test_data_of_every_kind_in_python(found: Run, tmp_path: Path) -> None:
     wrong: Any = 42
     with pytest.raises(ConfigError, match="data = 42"):
         retrain(found.path, "best", out=tmp_path / "wrong", data=wrong, **options)
-    with refused(DataError, "no-such-data-folder", tmp_path / "nowhere"):
+    with refused(DataError, "unknown-dataset", tmp_path / "nowhere"):
         retrain(found.path, "best", out=tmp_path / "wrong", data=tmp_path / "nowhere", **options)
 
 

