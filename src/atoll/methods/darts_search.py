@@ -70,7 +70,7 @@ class DartsConfig(MethodConfig):
         if retrain > self.rounds:
             raise ConfigError(
                 f"retrain = {retrain}: the last of {self.rounds} rounds; give at most {self.rounds}",
-                code="too-few-rounds",
+                code="phase-exceeds-rounds",
             )
         return self.model_copy(update={"retrain": retrain})
 

@@ -83,7 +83,7 @@ class FedRLConfig(DartsConfig):
             raise ConfigError(
                 f"warmup = {warmup}: {whole.search_rounds} of {self.rounds} rounds come before the found network's "
                 "training; give at most so many, or more rounds",
-                code="too-few-rounds",
+                code="phase-exceeds-rounds",
             )
         return whole.model_copy(update={"warmup": warmup})
 

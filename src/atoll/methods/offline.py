@@ -51,7 +51,7 @@ class OfflineConfig(ChoiceConfig):
             raise ConfigError(
                 f"generations = {self.generations}: of {self.rounds} rounds none is left to train High and Knee; "
                 f"use fewer generations, or {self.generations + 1} rounds or more",
-                code="too-few-rounds",
+                code="phase-exceeds-rounds",
             )
         return self
 

@@ -27,7 +27,8 @@ def check_resource(kind: str, has_device: bool) -> None:
         raise ConfigError(f"resource {kind!r}: unknown; {nearest(kind, RESOURCES)}", code="unknown-resource")
     if kind in NEED_A_DEVICE and not has_device:
         raise ConfigError(
-            f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)", code="missing-device"
+            f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)",
+            code="device-not-named",
         )
 
 

@@ -144,6 +144,6 @@ def _shapes(described: Described, layers: Mapping[str, Known]) -> list[Shape]:
         if total > MOST_VALUES:
             raise ArchitectureError(
                 f"a sample takes {total:,} values as far as {place(number, node)}: at most {MOST_VALUES:,} are allowed",
-                code="too-many-values",
+                code="sample-too-large",
             )
     return shapes
