@@ -54,7 +54,7 @@ def test_without_batch_norm_the_batch_size_does_not_matter() -> None:
 def test_a_part_without_rows_needs_the_classes() -> None:
     nothing = np.zeros((0, 2), np.float32), np.zeros(0, np.int64)
     assert evaluate(Perceptron([2, 2]), IDENTITY, *nothing, classes=2).confusion.tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError):
         evaluate(Perceptron([2, 2]), IDENTITY, *nothing)
 
 

@@ -18,6 +18,7 @@ from atoll.learning.networks import network
 from atoll.learning.prefix import evaluate_keys, key_tree
 from atoll.messages import Array, Tensors
 from atoll.spaces import choice
+from refusals import refused
 
 IMAGE: dict[str, Any] = {"space": "choice", "input": [1, 9, 9], "classes": 4, "channels": [4, 4, 8, 8, 16]}
 TABLE: dict[str, Any] = {"space": "choice", "input": [6], "classes": 3, "widths": [16, 16, 8, 8]}
@@ -111,11 +112,11 @@ def test_no_keys_and_no_rows() -> None:
     assert evaluate_keys(master, weights, [], x, y) == []
     empty = evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0], classes=3)
     assert empty[0].rows == 0
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError):
         evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0])
 
 
 def test_a_key_that_does_not_fit_is_an_error() -> None:
     master, weights, x, y = _setting(TABLE)
-    with pytest.raises(ArchitectureError, match="has 3 branches for 4 blocks"):
+    with refused(ArchitectureError, "key-length-mismatch", "012", "3", "4"):
         evaluate_keys(master, weights, [(0, 1, 2)], x, y)

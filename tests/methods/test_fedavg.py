@@ -15,6 +15,7 @@ from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
 from atoll.rng import stream
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
 from methods.late_clients import LateFederation
+from refusals import refused
 
 SCHEMA = Schema("table", (2,), ("a", "b"), ("first", "second"))
 
@@ -76,7 +77,7 @@ def test_a_client_that_fails_is_left_out_of_the_mean() -> None:
 
 
 def test_a_round_without_any_model_changes_nothing() -> None:
-    with pytest.raises(TooFewReplies, match=r"none of 2 clients returned a usable model \(2 x ValueError: broken"):
+    with refused(TooFewReplies, "too-few-replies", "2 clients", "2 x ValueError: broken"):
         _step(_method(), {"one": None, "two": None}, {"one": 10, "two": 30})
 
 
@@ -171,7 +172,7 @@ def test_auto_fits_the_data() -> None:
 
 
 def test_what_was_set_and_does_not_fit_is_an_error() -> None:
-    with pytest.raises(ArchitectureError, match="resnet18 works on images and the input is a table"):
+    with refused(ArchitectureError, "images-required", "resnet18"):
         FedAvgConfig(rounds=1, model="resnet18").fitted(SCHEMA, 2)
-    with pytest.raises(ConfigError, match=r"widths = \[4\]: model 'mlp' has no such setting"):
+    with refused(ConfigError, "inapplicable-setting", "widths = [4]", "'mlp'"):
         FedAvgConfig(rounds=1, model="mlp", widths=[4]).fitted(SCHEMA, 2)

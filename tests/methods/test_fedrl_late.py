@@ -16,6 +16,7 @@ from atoll.rng import stream
 from atoll.search import policy
 from atoll.search.descent import shortened
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
+from refusals import refused
 
 BIAS = "head.0.bias"  # every sub-model has it
 
@@ -274,7 +275,7 @@ def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_traine
     federation.held = {"late"}
     state, _ = play(method, federation)
     federation.held = set()
-    with pytest.raises(TooFewReplies):  # these clients know nothing but gradients
+    with refused(TooFewReplies, "too-few-replies"):  # these clients know nothing but gradients
         play(method, federation, state)
     assert federation.ledger.current.replies["stale"] == 1 and federation.ledger.current.replies["late"] == 0
 

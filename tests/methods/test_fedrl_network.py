@@ -124,9 +124,7 @@ def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
     """Replies that are always too late would leave the supernet as it was drawn, after a search that seems to work."""
     own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 8}
     tables = {"network": {"speed": 1e6}}
-    with pytest.raises(
-        Paused, match="no reply of the whole search came in time to count; start anew with a longer deadline"
-    ) as pause:
+    with pytest.raises(Paused, match=r"whole search .*fedrl\.threshold") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
     assert not pause.value.hopeful
 
@@ -134,7 +132,7 @@ def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
 def test_two_short_phases_without_any_reply_are_said_too(tmp_path: Path) -> None:
     own = {**SMALL, "rounds": 6, "warmup": 3, "retrain": 1}
     tables = {"network": {"staleness": [0, 0, 0, 1]}}
-    with pytest.raises(Paused, match="no reply of the whole search, warm-up and all, came in time to count"):
+    with pytest.raises(Paused, match=r"warm-up .*fedrl\.threshold"):
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
 
 
@@ -172,8 +170,6 @@ def test_a_found_network_that_diverges_is_not_passed_off_as_trained(tmp_path: Pa
 
 def test_a_supernet_that_diverges_is_called_by_its_name(tmp_path: Path) -> None:
     own = {**SMALL, "retrain": 0, "lr": 1e30}
-    with pytest.raises(
-        Paused, match=r"nonfinite.*the supernet has diverged: start anew with a lower fedrl\.lr"
-    ) as pause:
+    with pytest.raises(Paused, match=r"nonfinite.*fedrl\.lr") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, **own)
     assert not pause.value.hopeful  # so no one is told to resume it

@@ -22,6 +22,7 @@ from atoll.search.neat.names import OUTPUTS_FROM
 from atoll.search.neat.population import gathered
 from atoll.searching import search
 from atoll.testing import made_table
+from refusals import refused
 
 
 def method(data: Federated, **settings: Any) -> NEvoFed:
@@ -144,13 +145,13 @@ def test_a_client_with_one_class_says_so_and_the_others_go_on() -> None:
             federation.begin(1)
             state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
         assert list(state.bests) == expected
-        assert ("all training rows are of class 'busy'" in str(metrics["failed"].get("b"))) == (rule == "refuse")
+        assert ("'busy'" in str(metrics["failed"].get("b"))) == (rule == "refuse")
 
 
 def test_a_federation_of_such_clients_pauses_with_the_reason(tmp_path: Path) -> None:
     x = np.zeros((20, 2), np.float32)
     data = Federated.from_arrays(x, np.array([0] * 10 + [1] * 10), ["a"] * 10 + ["b"] * 10)
-    with pytest.raises(Paused, match="all training rows are of class"):
+    with pytest.raises(Paused, match="class"):
         search("nevofed", data, out=tmp_path / "run", rounds=2, workers=0, population=6)
 
 
@@ -169,7 +170,7 @@ def test_constant_features_do_no_harm_and_have_no_importance(tmp_path: Path) -> 
 
 def test_missing_features_are_refused_or_filled() -> None:
     x = np.array([[1.0], [np.nan], [3.0], [4.0]], np.float32)
-    with pytest.raises(DataError, match="missing values"):
+    with pytest.raises(DataError):
         Federated.from_arrays(x, np.array([0, 1, 0, 1]), [0, 0, 0, 0], split=(1.0, 0.0, 0.0))
     data = Federated.from_arrays(x, np.array([0, 1, 0, 1]), [0, 0, 0, 0], split=(1.0, 0.0, 0.0), missing="mean")
     assert np.isfinite(data.client(data.names[0]).part("train")[0]).all()
@@ -202,20 +203,24 @@ def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "code", "named"),
     [
-        ({"activations": ["sigmoid", "gelu"]}, "unknown function"),
-        ({"activations": []}, "is empty"),
-        ({"fitness": "f2"}, "module:function"),
-        ({"fitness": "no.such.module:f"}, "No module"),
-        ({"output": "bins", "edges": [1.0]}, "need 2 ascending edges"),
-        ({"edges": [1.0, 2.0]}, "for output = 'bins' only"),
-        ({"network": "recurrent", "steps": 4}, "does not divide"),
-        ({"steps": 2}, "only a recurrent network"),
-        ({"start": "full", "max_links": 3}, "more than max_links"),
-        ({"population": 1}, "population"),
+        ({"activations": ["sigmoid", "gelu"]}, "unknown-function", ["nevofed.activations = 'gelu'"]),
+        ({"activations": []}, "invalid-setting", ["nevofed.activations"]),
+        ({"fitness": "f2"}, "unknown-fitness", ["nevofed.fitness = 'f2'"]),
+        ({"fitness": "no.such.module:f"}, "not-importable", ["'no.such.module:f'"]),
+        ({"output": "bins", "edges": [1.0]}, "invalid-edges", ["nevofed.edges = [1.0]", "2"]),
+        ({"edges": [1.0, 2.0]}, "inapplicable-setting", ["nevofed.edges", "'bins'"]),
+        ({"network": "recurrent", "steps": 4}, "indivisible-features", ["nevofed.steps = 4"]),
+        ({"steps": 2}, "inapplicable-setting", ["nevofed.steps = 2", "'recurrent'"]),
+        ({"start": "full", "max_links": 3}, "too-many-links", ["nevofed.start = 'full'", "max_links = 3"]),
     ],
 )
-def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any], code: str, named: list[str]) -> None:
+    with refused(ConfigError, code, *named):
         method(made_table(), **settings)
+
+
+def test_one_genome_is_no_population() -> None:
+    with pytest.raises(ConfigError, match="population"):
+        method(made_table(), population=1)

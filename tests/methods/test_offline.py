@@ -15,6 +15,7 @@ from atoll.methods.offline import Offline, OfflineConfig, OfflineState
 from atoll.rng import stream
 from atoll.testing import MethodContract, made_images
 from methods.two_blocks import SCHEMA, Script, client
+from refusals import refused
 
 SIX_AND_TWO = [client("one", train=6), client("two", train=2)]
 FRONT = OfflineState(2, [[1, 1], [0, 0]], [[0.2, 16.0], [0.4, 8.0]], {})  # the search is over: High 11, Knee 00
@@ -149,5 +150,5 @@ def test_a_round_in_which_nobody_trains_raises(before: OfflineState) -> None:
     def gone(task: Task, number: int) -> float:
         raise RuntimeError("gone")
 
-    with pytest.raises(TooFewReplies, match="2 x RuntimeError: gone"):
+    with refused(TooFewReplies, "too-few-replies", "2 x RuntimeError: gone"):
         step(offline(), before, Script(SIX_AND_TWO, gone))

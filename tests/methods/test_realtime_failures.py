@@ -20,6 +20,7 @@ from atoll.spaces import choice
 from atoll.store import RunDirectory
 from atoll.testing import FaultyTransport, MethodContract, made_table
 from methods.two_blocks import Script, client, realtime, state, step, values
+from refusals import refused
 
 MEASURED = [[0.5, 8.0], [0.4, 9.0]]  # objectives of two parents: a state after round 1
 
@@ -83,9 +84,9 @@ def test_a_round_without_any_training_or_measurement_raises() -> None:
     method = realtime()
     before = state(method, [[1, 2], [3, 2]], MEASURED)
     clients = [client("one"), client("two")]
-    with pytest.raises(TooFewReplies, match=r"none of 2 clients returned a usable sub-model \(2 x RuntimeError: gone"):
+    with refused(TooFewReplies, "too-few-replies", "2 clients", "2 x RuntimeError: gone"):
         step(method, before, Script(clients, change=gone))
-    with pytest.raises(TooFewReplies, match=r"no client answered with its validation counts \(2 x RuntimeError: gone"):
+    with refused(TooFewReplies, "too-few-replies", "2 x RuntimeError: gone"):
         step(method, before, Script(clients, correct=gone))
 
 
@@ -129,8 +130,8 @@ def test_the_command_line_says_so_with_exit_code_3(tmp_path: Path) -> None:
     program = [sys.executable, "-c", "from atoll.cli import main; main()", *words.split(), str(out)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 3
-    assert "round 1 failed 2 times in a row: none of 2 clients returned a usable sub-model" in done.stderr
-    assert f"go on with: atoll resume {out}" in done.stderr
+    assert all(value in done.stderr for value in ("round 1 ", "2 times", "2 clients"))
+    assert f"atoll resume {out}" in done.stderr
     lines = (out / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["attempt"] for line in lines] == [1, 2]
     with RunDirectory.reopen(out) as directory:

@@ -18,6 +18,7 @@ from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct,
 from atoll.rng import stream
 from atoll.spaces import sparse
 from atoll.testing import ScriptedFederation, made_table
+from refusals import refused
 
 ARCH: dict[str, Any] = {
     "space": "sparse",
@@ -130,7 +131,7 @@ def test_silence_for_all_is_too_few_replies() -> None:
         raise ValueError("asleep")
 
     made = federation(answer)
-    with pytest.raises(TooFewReplies, match="asleep"):
+    with refused(TooFewReplies, "too-few-replies", "asleep"):
         train_round(made, [START], infos(made), SETTINGS, 0)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.messages import Tensors
 from atoll.search.averaging import Mean, PartialMean
+from refusals import refused
 
 
 def _tensors(**values: float | list[float]) -> Tensors:
@@ -108,11 +109,11 @@ def test_folding_equals_filling_up_and_averaging(replies: list[tuple[bool, float
 
 
 def test_an_empty_average_is_no_average() -> None:
-    with pytest.raises(TooFewReplies):
+    with refused(TooFewReplies, "too-few-replies"):
         Mean().result()
     mean = PartialMean(MASTER)
     mean.add(CLIENT_1, 0)
-    with pytest.raises(TooFewReplies):
+    with refused(TooFewReplies, "too-few-replies"):
         mean.result()
 
 
@@ -121,14 +122,14 @@ def test_what_does_not_fit_is_refused() -> None:
     mean.add(_tensors(a=1))
     with pytest.raises(ValueError, match="'b'"):
         mean.add(_tensors(a=1, b=2))
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="'a'"):
         mean.add(_tensors(a=[1, 2]))
     for weight in (-1, float("nan")):
-        with pytest.raises(ValueError, match="weight"):
+        with pytest.raises(ValueError, match=str(weight)):
             mean.add(_tensors(a=1), weight)
-    with pytest.raises(ValueError, match="not tensors of the master"):
+    with pytest.raises(ValueError, match="'other'"):
         PartialMean(MASTER).add(_tensors(other=1))
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="'stem'"):
         PartialMean(MASTER).add(_tensors(stem=[1, 2]))
-    with pytest.raises(ConfigError, match="did you mean 'trained'"):
+    with refused(ConfigError, "unknown-average", "'train'", "'trained'"):
         PartialMean(MASTER, "train")  # type: ignore[arg-type]

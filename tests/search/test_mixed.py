@@ -46,5 +46,5 @@ def test_a_space_that_is_used_up_keeps_a_copy_instead_of_hanging() -> None:
 
 
 def test_nobody_to_breed_from() -> None:
-    with pytest.raises(ValueError, match="no parents"):
+    with pytest.raises(ValueError):
         breed_mixed([], None, None, 1, STILL, stream(1, "x"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import ConfigError
 from atoll.search import pareto
+from refusals import refused
 
 NAN, INF = math.nan, math.inf
 
@@ -43,9 +44,9 @@ def test_no_rows_and_only_broken_rows() -> None:
     assert pareto.non_dominated_fronts(np.zeros((0, 2))) == []
     assert _lists(pareto.non_dominated_fronts([[NAN, 1], [1, NAN]])) == [[0, 1]]
     assert pareto.knee([[NAN, 1], [1, NAN]]) == 0
-    with pytest.raises(ValueError, match="no front"):
+    with pytest.raises(ValueError):
         pareto.high(np.zeros((0, 2)))
-    with pytest.raises(ValueError, match="rows and objectives"):
+    with pytest.raises(ValueError, match=r"\(2,\)"):
         pareto.high([1.0, 2.0])
 
 
@@ -77,7 +78,7 @@ def test_selection_takes_fronts_then_crowding_then_the_earlier() -> None:
     # Equal crowding: parents, who stand first, stay.
     assert pareto.select([[1, 1], [1, 1], [1, 1]], 2).tolist() == [0, 1]
     assert pareto.select(POINTS, 0).tolist() == []
-    with pytest.raises(ValueError, match="cannot select 6 of 5"):
+    with pytest.raises(ValueError, match="6 of 5"):
         pareto.select(POINTS, 6)
 
 
@@ -93,7 +94,7 @@ def test_points_beyond_the_reference_and_broken_ones_add_nothing() -> None:
     assert pareto.hypervolume([[0.5, 100], [0.1, 300], [0.0, NAN]], [1, 200]) == pytest.approx(0.25)
     assert pareto.hypervolume(np.zeros((0, 2)), [1, 200]) == 0
     for reference in ([1.0], [1, 0], [1, NAN]):
-        with pytest.raises(ConfigError, match="reference point"):
+        with refused(ConfigError, "invalid-reference-point", [float(value) for value in reference]):
             pareto.hypervolume([[0.5, 0.5]], reference)
 
 

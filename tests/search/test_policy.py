@@ -15,6 +15,7 @@ from atoll.errors import ConfigError
 from atoll.rng import stream
 from atoll.search import policy
 from atoll.search.policy import Ascent
+from refusals import refused
 
 # One edge whose probabilities are 1/2, 1/4, 1/4, and one of 1/3 each.
 ALPHA = np.log(np.array([[2.0, 1.0, 1.0], [5.0, 5.0, 5.0]]))
@@ -88,7 +89,7 @@ def test_equations_14_and_15_by_hand() -> None:
 
 def test_an_unknown_correction_is_named() -> None:
     unknown: Any = "exakt"
-    with pytest.raises(ConfigError, match="correction = 'exakt': unknown; did you mean 'exact'"):
+    with refused(ConfigError, "unknown-correction", "correction = 'exakt'", "'exact'"):
         policy.corrected(np.array([0]), np.zeros((1, 3)), np.zeros((1, 3)), unknown, 1.0)
 
 

@@ -50,5 +50,5 @@ def test_in_general(weights: np.ndarray, fraction: float) -> None:  # type: igno
 
 @pytest.mark.parametrize("fraction", [1, -0.1, float("nan")])
 def test_impossible_shares(fraction: float) -> None:
-    with pytest.raises(ValueError, match="not possible"):
+    with pytest.raises(ValueError, match=str(fraction)):
         remove_smallest(np.ones(3), fraction)

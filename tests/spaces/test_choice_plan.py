@@ -8,6 +8,7 @@ import pytest
 
 from atoll.errors import ArchitectureError
 from atoll.spaces.choice_plan import PAPER_CHANNELS, key_of, plan
+from refusals import refused
 
 IMAGE = {"space": "choice", "input": [3, 32, 32], "classes": 10, "channels": list(PAPER_CHANNELS)}
 TABLE = {"space": "choice", "input": [30], "classes": 2, "widths": [64, 64, 32]}
@@ -63,30 +64,31 @@ def test_key_of_master_and_sub_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "named"),
     [
-        ({"channels": [64, 32]}, "channels fall from 64 to 32 at block 2.*use 64 or 128"),
-        ({"channels": [8, 15]}, "15 channels at reduction block 2 are odd.*use 16"),
-        ({"channels": []}, "'channels' is \\[\\]: give a list"),
-        ({"channels": [8, 0]}, "'channels'"),
-        ({"channels": 64}, "'channels' is 64"),
-        ({"channels": [8, 16.0]}, "'channels'"),
+        ({"channels": [64, 32]}, "falling-channels", ["64 to 32", "block 2", "128"]),
+        ({"channels": [8, 15]}, "odd-channels", ["15", "block 2", "16"]),
+        ({"channels": []}, "invalid-setting", ["'channels'", "[]"]),
+        ({"channels": [8, 0]}, "invalid-setting", ["'channels'", "[8, 0]"]),
+        ({"channels": 64}, "invalid-setting", ["'channels'", "64"]),
+        ({"channels": [8, 16.0]}, "invalid-setting", ["'channels'", "16.0"]),
         (
             {"input": [3, 4, 4]},
-            "4x4 is too small: only 1x1 is left before the reduction at block 10.*keep the channels at 256",
+            "image-too-small",
+            ["4x4", "1x1", "block 10", "256"],
         ),
-        ({"input": [3, 32, 1], "channels": [8, 16]}, "32x1 is too small"),
-        ({"input": [3, 32]}, "neither"),
-        ({"classes": 0}, "'classes' is 0"),
-        ({"expansion": 0}, "'expansion' is 0"),
-        ({"stem": True}, "'stem' is True"),
-        ({"chanels": [8]}, "did you mean 'channels'"),
-        ({"widths": [8]}, "'widths' is not part"),
-        ({"key": [0, 1]}, "has 2 branches for 12 blocks"),
+        ({"input": [3, 32, 1], "channels": [8, 16]}, "image-too-small", ["32x1"]),
+        ({"input": [3, 32]}, "invalid-input-shape", ["[3, 32]"]),
+        ({"classes": 0}, "invalid-setting", ["'classes'", "0"]),
+        ({"expansion": 0}, "invalid-setting", ["'expansion'", "0"]),
+        ({"stem": True}, "invalid-setting", ["'stem'", "True"]),
+        ({"chanels": [8]}, "unknown-setting", ["'chanels'", "'channels'"]),
+        ({"widths": [8]}, "unknown-setting", ["'widths'"]),
+        ({"key": [0, 1]}, "key-length-mismatch", ["2", "12"]),
     ],
 )
-def test_what_does_not_fit_is_a_clear_error(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArchitectureError, match=message):
+def test_what_does_not_fit_is_a_clear_error(change: dict[str, Any], code: str, named: list[str]) -> None:
+    with refused(ArchitectureError, code, *named):
         key_of({**IMAGE, **change}) or plan({**IMAGE, **change})
 
 

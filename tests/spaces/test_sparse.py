@@ -14,6 +14,7 @@ from atoll.errors import ArchitectureError
 from atoll.rng import stream
 from atoll.spaces import sparse
 from atoll.spaces.sparse_graph import draw, expected_connections, probability
+from refusals import refused
 
 MLP: dict[str, Any] = {
     "space": "sparse",
@@ -100,23 +101,23 @@ def test_what_was_removed_is_not_counted_but_a_zero_bias_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "code", "named"),
     [
-        ({"epsilon": 0}, "epsilon = 0"),
-        ({"epsilon": 2.5}, "epsilon = 2.5"),
-        ({"xi": 1}, "xi = 1"),
-        ({"xi": -0.1}, "xi = -0.1"),
-        ({"xi": float("nan")}, "xi = nan"),
-        ({"lr": 0}, "lr = 0"),
-        ({"graph": -1}, "graph = -1"),
-        ({"graph": None}, "graph = None"),
-        ({"hidden": []}, "hidden = []"),
-        ({"hidden": [0]}, "hidden"),
-        ({"model": "cnnn"}, "did you mean 'cnn'"),
-        ({"kernal": 3}, "kernal"),
+        ({"epsilon": 0}, "invalid-setting", "epsilon = 0"),
+        ({"epsilon": 2.5}, "invalid-setting", "epsilon = 2.5"),
+        ({"xi": 1}, "invalid-setting", "xi = 1"),
+        ({"xi": -0.1}, "invalid-setting", "xi = -0.1"),
+        ({"xi": float("nan")}, "invalid-setting", "xi = nan"),
+        ({"lr": 0}, "invalid-setting", "lr = 0"),
+        ({"graph": -1}, "invalid-setting", "graph = -1"),
+        ({"graph": None}, "invalid-setting", "graph = None"),
+        ({"hidden": []}, "invalid-setting", "hidden = []"),
+        ({"hidden": [0]}, "invalid-setting", "hidden = [0]"),
+        ({"model": "cnnn"}, "unknown-model", "'cnnn'"),
+        ({"kernal": 3}, "unknown-setting", "'kernal'"),
     ],
 )
-def test_bounds_crossed_are_named(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(ArchitectureError) as problem:
+def test_bounds_crossed_are_named(wrong: dict[str, Any], code: str, named: str) -> None:
+    with refused(ArchitectureError, code, named) as problem:
         spaces.skeleton({**MLP, **wrong})
-    assert words in str(problem.value) and "\n" not in str(problem.value)
+    assert "\n" not in str(problem.value)

@@ -46,13 +46,14 @@ class Augmentation:
         for name, value in asdict(self).items():
             if value and schema.kind != "image":
                 rule = "the data is a table, and only images are augmented; set it to 0"
-                raise ConfigError(f"{prefix}{name} = {value}: {rule}")
+                raise ConfigError(f"{prefix}{name} = {value}: {rule}", code="inapplicable-setting")
         for name in ("crop", "cutout"):
             side = min(schema.shape[1:], default=0)
             if getattr(self, name) >= max(side, 1):
                 size = f"{schema.shape[1]}x{schema.shape[2]}"
                 raise ConfigError(
-                    f"{prefix}{name} = {getattr(self, name)}: images of {size} pixels take {side - 1} at most"
+                    f"{prefix}{name} = {getattr(self, name)}: images of {size} pixels take {side - 1} at most",
+                    code="exceeds-image-size",
                 )
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:

@@ -29,4 +29,4 @@ class TrainSettings:
         }
         for name, (holds, rule) in rules.items():
             if not holds:
-                raise ConfigError(f"{name} = {getattr(self, name)}: give {rule}")
+                raise ConfigError(f"{name} = {getattr(self, name)}: give {rule}", code="invalid-setting")

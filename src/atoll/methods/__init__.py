@@ -33,7 +33,7 @@ def method_names() -> list[str]:
 def find_method(name: str) -> type[Method[Any]]:
     """The class of a method, imported when asked for."""
     if name not in METHODS:
-        raise ConfigError(f"method = {name!r}: unknown; {nearest(name, METHODS)}")
+        raise ConfigError(f"method = {name!r}: unknown; {nearest(name, METHODS)}", code="unknown-method")
     module, _, attribute = METHODS[name].partition(":")
     found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
     return found

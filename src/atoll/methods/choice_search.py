@@ -67,10 +67,13 @@ class ChoiceConfig(MethodConfig):
     @classmethod
     def _known_objectives(cls, value: list[str]) -> list[str]:
         if len(value) not in (2, 3) or value[0] != "error" or len(set(value)) != len(value):
-            raise ConfigError(f"objectives = {value}: write error first, then one or two of {', '.join(COSTS)}")
+            raise ConfigError(
+                f"objectives = {value}: write error first, then one or two of {', '.join(COSTS)}",
+                code="invalid-setting",
+            )
         for name in value[1:]:
             if name not in COSTS:
-                raise ConfigError(f"objectives: {name!r} is unknown; {nearest(name, COSTS)}")
+                raise ConfigError(f"objectives: {name!r} is unknown; {nearest(name, COSTS)}", code="unknown-objective")
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
@@ -91,7 +94,8 @@ class ChoiceSearch:
         """Line 7: keys drawn at random. A federation whose clients cannot judge networks is refused here."""
         if not any(info.sizes["validation"] for info in federation.clients()):
             raise ConfigError(
-                "data.split: no client has validation rows, and the search judges networks by them; add some"
+                "data.split: no client has validation rows, and the search judges networks by them; add some",
+                code="no-validation-rows",
             )
         return [list(key) for key in choice.random_keys(self.population, choice.blocks(self.architecture), rng)]
 

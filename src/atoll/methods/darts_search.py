@@ -56,17 +56,22 @@ class DartsConfig(MethodConfig):
         size = darts.weight_count(supernet)
         if size > LARGEST:
             room = f"a supernet of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
-            raise ConfigError(f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer")
+            raise ConfigError(
+                f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer", code="network-too-large"
+            )
         found = darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
         size = darts.weight_count(found)
         if size > LARGEST:
             room = f"a network of {size:,} weights or more needs {4 * size / 1e9:,.0f} GB"
             sizes = f"retrain_channels = {found['channels']}, retrain_cells = {found['cells']}"
-            raise ConfigError(f"{sizes}: {room}; take fewer")
+            raise ConfigError(f"{sizes}: {room}; take fewer", code="network-too-large")
         self.augmentation.check(schema, "retrain_")
         retrain = self.retrain if self.retrain is not None else math.ceil(self.rounds / 10)
         if retrain > self.rounds:
-            raise ConfigError(f"retrain = {retrain}: the last of {self.rounds} rounds; give at most {self.rounds}")
+            raise ConfigError(
+                f"retrain = {retrain}: the last of {self.rounds} rounds; give at most {self.rounds}",
+                code="phase-exceeds-rounds",
+            )
         return self.model_copy(update={"retrain": retrain})
 
     @property

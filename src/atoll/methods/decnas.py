@@ -85,7 +85,10 @@ class Decnas:
 
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
-            raise DataError("decnas judges its candidates on validation rows, and no client has any: see data.split")
+            raise DataError(
+                "decnas judges its candidates on validation rows, and no client has any: see data.split",
+                code="no-validation-rows",
+            )
         trained = self.config.trained(self.schema, self.architecture)
         weights = spaces.initial(self.architecture, rng) if trained is None else trained
         begun = DecnasState(0, [_model(self.architecture, weights, {"iteration": 0})])
@@ -294,7 +297,10 @@ class Decnas:
         if len(contenders) == 1 and contenders[0].avoid is None and len(state.groups) > 1:
             return replace(state, contenders=[vars(contenders[0].sent_away())])
         errors = [error for tally in tallies.values() for error in tally.errors]
-        raise TooFewReplies(f"no client answered for any of {len(contenders)} candidates ({what_went_wrong(errors)})")
+        raise TooFewReplies(
+            f"no client answered for any of {len(contenders)} candidates ({what_went_wrong(errors)})",
+            code="too-few-replies",
+        )
 
 
 def _model(architecture: dict[str, Any], weights: Tensors, about: dict[str, Any]) -> dict[str, Any]:

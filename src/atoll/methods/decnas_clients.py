@@ -132,7 +132,7 @@ def collect(federation: Federation, kept: Sequence[Contender], tallies: Mapping[
         for one, change in zip(wanted[reply.task.client], reply.payload["changes"], strict=True):
             tallies[one.unit].mean.add(change, rows[reply.task.client])
     if not any(tallies[one.unit].mean.weight for one in kept):
-        raise TooFewReplies(f"no client uploaded a weight change ({'; '.join(errors[:2])})")
+        raise TooFewReplies(f"no client uploaded a weight change ({'; '.join(errors[:2])})", code="too-few-replies")
 
 
 def tune_task(one: Contender, info: ClientInfo, orders: Orders, asks: bool) -> Task:

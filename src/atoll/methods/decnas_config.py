@@ -72,7 +72,10 @@ class DecnasConfig(MethodConfig):
     def _amounts(cls, value: dict[str, float]) -> dict[str, float]:
         for kind, amount in value.items():
             if not amount > 0:
-                raise ConfigError(f"resources.{kind} = {amount:g}: give a share of the start network or an amount")
+                raise ConfigError(
+                    f"resources.{kind} = {amount:g}: give a share of the start network or an amount",
+                    code="invalid-setting",
+                )
         return value
 
     @property
@@ -101,7 +104,8 @@ class DecnasConfig(MethodConfig):
         if self.grouping and groups > clients:
             raise ConfigError(
                 f"groups = {groups}: there are only {clients} clients, and a group has at least one; "
-                f"use {clients} or fewer groups, or more clients"
+                f"use {clients} or fewer groups, or more clients",
+                code="impossible-group-count",
             )
         decided = fitted_start(self.model, schema, self.hidden, self.widths, self.width)
         fitted = self.model_copy(update={**decided, "groups": groups})

@@ -111,7 +111,10 @@ class FedAvg:
             else:
                 failed.append(reply.error)
         if mean.weight == 0:
-            raise TooFewReplies(f"none of {len(chosen)} clients returned a usable model ({what_went_wrong(failed)})")
+            raise TooFewReplies(
+                f"none of {len(chosen)} clients returned a usable model ({what_went_wrong(failed)})",
+                code="too-few-replies",
+            )
         new = FedAvgState(state.round + 1, mean.result())
         here = [info for info in chosen if info.name not in federation.busy]
         return new, self._measure(new, here, federation) | {"clients": len(here) - len(failed)}

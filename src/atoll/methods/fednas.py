@@ -83,7 +83,8 @@ class FedNAS(DartsSearch):
     def init(self, federation: Federation, rng: Generator) -> FedNASState:
         if not all(info.sizes["validation"] for info in federation.clients()):
             raise ConfigError(
-                "data.split: some client has no validation rows, and alphas are trained on them; add some"
+                "data.split: some client has no validation rows, and alphas are trained on them; add some",
+                code="no-validation-rows",
             )
         return FedNASState(0, spaces.initial(self.supernet, rng), [], {})
 
@@ -103,7 +104,9 @@ class FedNAS(DartsSearch):
             else:
                 errors.append(reply.error)
         if not accuracies:
-            raise TooFewReplies(f"none of {len(chosen)} clients returned a supernet ({what_went_wrong(errors)})")
+            raise TooFewReplies(
+                f"none of {len(chosen)} clients returned a supernet ({what_went_wrong(errors)})", code="too-few-replies"
+            )
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
         metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}

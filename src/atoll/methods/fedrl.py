@@ -247,7 +247,9 @@ class FedRL(DartsSearch):
             return
         if not state.recent:
             came = f"no reply of the whole {what} came in time to count"
-            raise StartAnew(f"{came}; start anew with a longer deadline, or a higher fedrl.threshold")
+            raise StartAnew(
+                f"{came}; start anew with a longer deadline, or a higher fedrl.threshold", code="no-timely-replies"
+            )
 
     # -- P3: the found network, trained from scratch -------------------------------------------------------------------
 
@@ -296,8 +298,10 @@ def _nobody(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
     """What most clients say, and what that may come from."""
     text = f"none of {asked} clients returned a usable gradient ({what_went_wrong(errors)})"
     if "nonfinite" in text:
-        return StartAnew(f"{text}; the supernet has diverged: start anew with a lower fedrl.lr")
-    return TooFewReplies(text)
+        return StartAnew(
+            f"{text}; the supernet has diverged: start anew with a lower fedrl.lr", code="diverged-supernet"
+        )
+    return TooFewReplies(text, code="too-few-replies")
 
 
 def _kept(state: FedRLState, oldest: int) -> FedRLState:

@@ -54,29 +54,36 @@ class FedRLConfig(DartsConfig):
     @classmethod
     def _share_or_number(cls, value: float) -> float:
         if value > 1 and value != int(value):
-            raise ConfigError(f"quorum = {value}: give a share of the clients up to 1, or a whole number of them")
+            raise ConfigError(
+                f"quorum = {value}: give a share of the clients up to 1, or a whole number of them",
+                code="invalid-setting",
+            )
         return value
 
     @field_validator("policy_betas")
     @classmethod
     def _below_one(cls, value: list[float]) -> list[float]:
         if not all(0 <= beta < 1 for beta in value):
-            raise ConfigError(f"policy_betas = {value}: give two numbers from 0 to below 1")
+            raise ConfigError(f"policy_betas = {value}: give two numbers from 0 to below 1", code="invalid-setting")
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         if clients < 2:
-            raise ConfigError("clients = 1: sub-models are compared with each other; give two clients or more")
+            raise ConfigError(
+                "clients = 1: sub-models are compared with each other; give two clients or more", code="too-few-clients"
+            )
         if self.quorum > clients:
             raise ConfigError(
-                f"quorum = {self.quorum:g}: there are {clients} clients; give at most {clients}, or a share up to 1"
+                f"quorum = {self.quorum:g}: there are {clients} clients; give at most {clients}, or a share up to 1",
+                code="too-few-clients",
             )
         whole = super().fitted(schema, clients)
         warmup = self.warmup if self.warmup is not None else whole.search_rounds * 5 // 8
         if warmup > whole.search_rounds:
             raise ConfigError(
                 f"warmup = {warmup}: {whole.search_rounds} of {self.rounds} rounds come before the found network's "
-                "training; give at most so many, or more rounds"
+                "training; give at most so many, or more rounds",
+                code="phase-exceeds-rounds",
             )
         return whole.model_copy(update={"warmup": warmup})
 

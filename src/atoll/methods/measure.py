@@ -124,7 +124,7 @@ def calibrated_together(
             own = reply.payload["statistics"]
             totals = [pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
     if not totals:
-        raise TooFewReplies("no client answered with batch norm statistics")
+        raise TooFewReplies("no client answered with batch norm statistics", code="too-few-replies")
     return totals
 
 
@@ -174,7 +174,9 @@ def _counts_on(
         else:
             errors.append(reply.error)
     if tasks and not each:
-        raise TooFewReplies(f"no client answered with {part} figures ({what_went_wrong(errors)})")
+        raise TooFewReplies(
+            f"no client answered with {part} figures ({what_went_wrong(errors)})", code="too-few-replies"
+        )
     return each
 
 

@@ -66,6 +66,7 @@ class MoeflConfig(MethodConfig):
             raise ConfigError(
                 f"moefl.rounds = {self.rounds}: a generation takes fitness_rounds = {self.fitness_rounds} rounds; "
                 f"give a multiple of it, such as {fits}",
+                code="indivisible-rounds",
             )
         return self
 
@@ -73,7 +74,7 @@ class MoeflConfig(MethodConfig):
         try:
             spaces.skeleton(_architecture(self.network, schema, sparse_genes.smallest(self.network), 0))
         except ArchitectureError as problem:
-            raise ConfigError(f"moefl.network = {self.network!r}: {problem}") from None
+            raise ConfigError(f"moefl.network = {self.network!r}: {problem}", code="network-data-mismatch") from None
         return self
 
 
@@ -136,8 +137,10 @@ class Moefl:
         part = self.config.fitness
         holders = federation.auditors() if part == "test" else federation.clients()
         if not any(info.sizes[part] for info in holders):
-            way_out = "add some, or set moefl.fitness = 'test'" if part == "validation" else "give the data a test part"
-            raise ConfigError(f"data.split: nobody has {part} rows, and the search judges networks by them; {way_out}")
+            rule = f"data.split: no client has {part} rows, and the search measures networks on them"
+            if part == "test":
+                raise ConfigError(f"{rule}; give the data a test part", code="no-test-rows")
+            raise ConfigError(f"{rule}; add some, or set moefl.fitness = 'test'", code="no-validation-rows")
         drawn = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
         return MoeflState(0, 1, [one.to_plain() for one in self._born(drawn, "1p", rng)], [])
 
@@ -252,7 +255,9 @@ class Moefl:
                 worst = max(self.standard, spaces.cost(one.trainee.architecture).params)
                 measured.append(replace(one, objectives=(1.0, float(worst))))
             elif rows == 0:
-                raise TooFewReplies(f"no client answered with its {part} counts for network {one.trainee.name}")
+                raise TooFewReplies(
+                    f"no client answered with its {part} counts for network {one.trainee.name}", code="too-few-replies"
+                )
             else:
                 measured.append(replace(one, objectives=(1 - right / rows, one.trainee.connections)))
         return measured

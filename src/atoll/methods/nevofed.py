@@ -147,7 +147,8 @@ class NEvoFed:
                 failed[reply.task.client] = str(reply.error)
         if not replies:
             raise TooFewReplies(
-                f"none of {len(tasks)} clients returned a usable network ({what_went_wrong(list(failed.values()))})"
+                f"none of {len(tasks)} clients returned a usable network ({what_went_wrong(list(failed.values()))})",
+                code="too-few-replies",
             )
         return replies, failed
 
@@ -175,7 +176,9 @@ class NEvoFed:
         """The place of the best by psi, the mean over all clients of the fitness on their training rows; and psi."""
         judged = self._judge(codes, federation.clients(), "train", federation, audit)
         if not judged:
-            raise TooFewReplies("no client answered with its counts for the choice of the global model")
+            raise TooFewReplies(
+                "no client answered with its counts for the choice of the global model", code="too-few-replies"
+            )
         psi = np.mean([self.fitness(found) for found in judged.values()], axis=0)
         return int(psi.argmax()), psi
 

@@ -77,11 +77,16 @@ class NEvoFedConfig(MethodConfig):
             return name
         module, colon, attribute = name.partition(":")
         if not colon:
-            raise ConfigError(f"nevofed.fitness = {name!r}: unknown, and not module:function; {nearest(name, FITNESS)}")
+            raise ConfigError(
+                f"nevofed.fitness = {name!r}: unknown, and not module:function; {nearest(name, FITNESS)}",
+                code="unknown-fitness",
+            )
         try:
             getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as problem:
-            raise ConfigError(f"nevofed.fitness = {name!r}: {problem}; name an importable function") from None
+            raise ConfigError(
+                f"nevofed.fitness = {name!r}: {problem}; name an importable function", code="not-importable"
+            ) from None
         return name
 
     @field_validator("activations", "activation_start", "aggregations", "aggregation_start")
@@ -92,27 +97,38 @@ class NEvoFedConfig(MethodConfig):
         words = [*known, "random"] if isinstance(value, str) else known
         for word in [value] if isinstance(value, str) else value:
             if word not in words:
-                raise ConfigError(f"nevofed.{what} = {word!r}: unknown function; {nearest(word, words)}")
+                raise ConfigError(
+                    f"nevofed.{what} = {word!r}: unknown function; {nearest(word, words)}", code="unknown-function"
+                )
         if not value:
-            raise ConfigError(f"nevofed.{what} is empty; name at least one of {', '.join(known)}")
+            raise ConfigError(
+                f"nevofed.{what} is empty; name at least one of {', '.join(known)}", code="invalid-setting"
+            )
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         features = math.prod(schema.shape)
         if features % self.steps:
-            raise ConfigError(f"nevofed.steps = {self.steps}: does not divide the {features} features of a row")
+            raise ConfigError(
+                f"nevofed.steps = {self.steps}: does not divide the {features} features of a row",
+                code="indivisible-features",
+            )
         if self.steps > 1 and self.network != "recurrent":
             raise ConfigError(
-                f"nevofed.steps = {self.steps}: only a recurrent network has steps; set network = 'recurrent'"
+                f"nevofed.steps = {self.steps}: only a recurrent network has steps; set network = 'recurrent'",
+                code="inapplicable-setting",
             )
         if self.output == "argmax":
             if self.edges is not None:
-                raise ConfigError("nevofed.edges is for output = 'bins' only; leave it out")
+                raise ConfigError(
+                    "nevofed.edges is for output = 'bins' only; leave it out", code="inapplicable-setting"
+                )
             return self
         edges = self.edges or [place + 0.5 for place in range(schema.outputs - 1)]
         if len(edges) != schema.outputs - 1 or any(a >= b for a, b in pairwise(edges)):
             raise ConfigError(
-                f"nevofed.edges = {edges}: {schema.outputs} classes need {schema.outputs - 1} ascending edges"
+                f"nevofed.edges = {edges}: {schema.outputs} classes need {schema.outputs - 1} ascending edges",
+                code="invalid-edges",
             )
         return self.model_copy(update={"edges": edges})
 
@@ -134,6 +150,7 @@ class NEvoFedConfig(MethodConfig):
         if settings.start == "full" and settings.inputs * settings.outputs > settings.max_links:
             raise ConfigError(
                 f"nevofed.start = 'full': {settings.inputs} inputs and {settings.outputs} outputs make "
-                f"{settings.inputs * settings.outputs} links, more than max_links = {settings.max_links}; raise it"
+                f"{settings.inputs * settings.outputs} links, more than max_links = {settings.max_links}; raise it",
+                code="too-many-links",
             )
         return settings

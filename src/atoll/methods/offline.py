@@ -51,6 +51,7 @@ class OfflineConfig(ChoiceConfig):
             raise ConfigError(
                 f"generations = {self.generations}: of {self.rounds} rounds none is left to train High and Knee; "
                 f"use fewer generations, or {self.generations + 1} rounds or more",
+                code="phase-exceeds-rounds",
             )
         return self
 
@@ -107,7 +108,7 @@ class Offline(ChoiceSearch):
             weights: Tensors = state.trained[name]
             error = self._error(key, weights, everyone, "validation", federation)
             if error is None:
-                raise TooFewReplies("no client answered with its validation counts")
+                raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
             test_error = self._error(key, weights, federation.auditors(), "test", federation)
             statistics = calibrated(federation, everyone, choice.sub_model(self.architecture, key), weights)
             values = self.values(error, self.cost(key), everyone)
@@ -137,7 +138,9 @@ class Offline(ChoiceSearch):
                 keys.append(key)
                 objectives.append(self.values(error, self.cost(key), taking_part))
         if len(untrained) == len(new):
-            raise TooFewReplies(f"none of {len(new)} networks could be trained and measured ({problems[0]})")
+            raise TooFewReplies(
+                f"none of {len(new)} networks could be trained and measured ({problems[0]})", code="too-few-replies"
+            )
         survivors = pareto.select(objectives, min(self.population, len(keys))).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         metrics = {"phase": "search", **self.front_metrics(parents, values, federation), "untrained": untrained}
@@ -196,13 +199,16 @@ class Offline(ChoiceSearch):
             trained[name] = before if after is None else after
             problems |= {name: problem} if after is None else {}
         if len(problems) == len(keys):
-            raise TooFewReplies(f"none of {len(keys)} networks could be trained ({next(iter(problems.values()))})")
+            raise TooFewReplies(
+                f"none of {len(keys)} networks could be trained ({next(iter(problems.values()))})",
+                code="too-few-replies",
+            )
         # Measured after both are trained: what a client got for this is what it trains next round, and it holds two.
         values = []
         for name, key in keys.items():
             error = self._error(key, trained[name], taking_part, "validation", federation)
             if error is None:
-                raise TooFewReplies("no client answered with its validation counts")
+                raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
             values.append(self.values(error, self.cost(key), taking_part))
         new = OfflineState(state.round + 1, state.parents, state.objectives, trained)
         return new, self._final_metrics(new, finalists, values, federation) | {"untrained": list(problems)}

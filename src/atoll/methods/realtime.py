@@ -62,9 +62,13 @@ class RealtimeConfig(ChoiceConfig):
             raise ConfigError(
                 f"population = {population}: only {taking_part} clients take part in a round and each individual needs "
                 f"one; use at most {taking_part}, or more clients",
+                code="too-few-clients",
             )
         if population < 2:
-            raise ConfigError("clients = 1: a population of two needs two clients or more in a round; raise --clients")
+            raise ConfigError(
+                "clients = 1: a population of two needs two clients or more in a round; raise --clients",
+                code="too-few-clients",
+            )
         return super().fitted(schema, clients).model_copy(update={"population": population})
 
 
@@ -157,7 +161,10 @@ class Realtime(ChoiceSearch):
             else:
                 errors.append(reply.error)
         if not trained:
-            raise TooFewReplies(f"none of {len(tasks)} clients returned a usable sub-model ({what_went_wrong(errors)})")
+            raise TooFewReplies(
+                f"none of {len(tasks)} clients returned a usable sub-model ({what_went_wrong(errors)})",
+                code="too-few-replies",
+            )
         return mean.result(), [key_name(key) for key in keys if key_name(key) not in trained]
 
     # -- lines 43-49: objectives of all 2N keys ------------------------------------------------------------------------
@@ -171,7 +178,7 @@ class Realtime(ChoiceSearch):
     ) -> list[list[float]]:
         correct, rows, problem = self.count(keys, master, taking_part, "validation", federation)
         if not rows:
-            raise TooFewReplies(f"no client answered with its validation counts ({problem})")
+            raise TooFewReplies(f"no client answered with its validation counts ({problem})", code="too-few-replies")
         return [
             self.values(1.0 - right / rows, self.cost(key), taking_part)
             for key, right in zip(keys, correct.tolist(), strict=True)

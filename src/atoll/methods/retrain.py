@@ -60,19 +60,22 @@ class RetrainConfig(AugmentedConfig):
     @classmethod
     def _named(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         if "" in value:
-            raise ConfigError("networks: one of them has an empty name; give each a name of its own")
+            raise ConfigError("networks: one of them has an empty name; give each a name of its own", code="empty-name")
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         if self.groups > clients:
             raise ConfigError(
-                f"groups = {self.groups}: there are only {clients} clients; use {clients} or fewer groups"
+                f"groups = {self.groups}: there are only {clients} clients; use {clients} or fewer groups",
+                code="impossible-group-count",
             )
         self.augmentation.check(schema)
         fitted = self.model_copy(update={"networks": self.for_data(schema)})
         for name, file in self.start.items():
             if name not in fitted.networks:
-                raise ConfigError(f"start.{name}: there is no such network; {nearest(name, fitted.networks)}")
+                raise ConfigError(
+                    f"start.{name}: there is no such network; {nearest(name, fitted.networks)}", code="unknown-network"
+                )
             found_weights(file, fitted.networks[name])  # a file that does not fit is said before a run starts
         return fitted
 
@@ -84,11 +87,12 @@ class RetrainConfig(AugmentedConfig):
             try:
                 module = spaces.skeleton(arch)
             except ArchitectureError as problem:
-                raise ArchitectureError(f"networks.{name}: {problem}") from None
+                problem.args = (f"networks.{name}: {problem}",)
+                raise  # with its code
             size = sum(weight.numel() for weight in module.parameters())
             if size > LARGEST:
                 room = f"a network of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
-                raise ArchitectureError(f"networks.{name}: {room}; take a smaller one")
+                raise ArchitectureError(f"networks.{name}: {room}; take a smaller one", code="network-too-large")
         return networks
 
 

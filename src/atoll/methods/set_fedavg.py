@@ -132,7 +132,10 @@ def train_round(
             sums[trainee.name].errors.append(reply.error or "")
     errors = [error for total in sums.values() for error in total.errors]
     if all(total.mean.weight == 0 and not _diverged(total) for total in sums.values()):
-        raise TooFewReplies(f"none of {len(tasks)} tasks came back with a usable network ({what_went_wrong(errors)})")
+        raise TooFewReplies(
+            f"none of {len(tasks)} tasks came back with a usable network ({what_went_wrong(errors)})",
+            code="too-few-replies",
+        )
     return [_after(trainee, sums[trainee.name]) if trainee.name in sums else trainee for trainee in trainees]
 
 

@@ -33,13 +33,16 @@ def assign(
     unknown ones count as the slowest.
     """
     if len(sizes) != len(rates):
-        raise ConfigError(f"{len(sizes)} sub-models for {len(rates)} clients: each client gets exactly one")
+        raise ConfigError(
+            f"{len(sizes)} sub-models for {len(rates)} clients: each client gets exactly one",
+            code="client-count-mismatch",
+        )
     if rule == "random":
         return [int(number) for number in rng.permutation(len(sizes))]
     if rule == "same" or (rule == "adaptive" and all(rate is None for rate in rates)):
         return list(range(len(sizes)))
     if rule != "adaptive":
-        raise ConfigError(f"assignment = {rule!r}: unknown; {nearest(str(rule), RULES)}")
+        raise ConfigError(f"assignment = {rule!r}: unknown; {nearest(str(rule), RULES)}", code="unknown-assignment")
     by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
     tied = len(set(rates)) < len(rates)
     clients = [int(client) for client in rng.permutation(len(rates))] if tied else range(len(rates))

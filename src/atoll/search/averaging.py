@@ -46,7 +46,9 @@ class Mean:
     def result(self) -> Tensors:
         """The mean of what was added, in the dtypes of the first model."""
         if self.weight == 0:
-            raise TooFewReplies("no model to average: no reply was accepted, or all of them have no data")
+            raise TooFewReplies(
+                "no model to average: no reply was accepted, or all of them have no data", code="too-few-replies"
+            )
         return Tensors({name: _rounded(total / self.weight, self._dtypes[name]) for name, total in self._sums.items()})
 
 
@@ -60,7 +62,9 @@ class PartialMean:
 
     def __init__(self, master: Tensors, average: Average = "all") -> None:
         if average not in get_args(Average):
-            raise ConfigError(f"unknown average '{average}'; {nearest(str(average), get_args(Average))}")
+            raise ConfigError(
+                f"unknown average '{average}'; {nearest(str(average), get_args(Average))}", code="unknown-average"
+            )
         self._master = master
         self._average = average
         self._sums: Sums = {}
@@ -87,7 +91,9 @@ class PartialMean:
     def result(self) -> Tensors:
         """The new master; tensors that nobody sent are the old ones."""
         if self.weight == 0:
-            raise TooFewReplies("no sub-model to average: no reply was accepted, or all of them have no data")
+            raise TooFewReplies(
+                "no sub-model to average: no reply was accepted, or all of them have no data", code="too-few-replies"
+            )
         changed: dict[str, Array] = {}
         for name, total in self._sums.items():
             weight = self.weight if self._average == "all" else self._weights[name]

@@ -72,5 +72,6 @@ def require_reachable(wanted: Resources, budget: Resources, least: Resources) ->
             raise ConfigError(
                 f"resources.{kind} = {wanted[kind]:g}: that is a budget of {limit:,.6g}, and with every layer pruned "
                 f"as far as it goes the network still takes {least[kind]:,.6g}; raise the budget, or prune fewer "
-                "filters at a time (multiple)"
+                "filters at a time (multiple)",
+                code="unreachable-budget",
             )

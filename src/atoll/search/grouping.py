@@ -35,7 +35,8 @@ def partition(
     """
     if not 1 <= count <= len(sizes):
         raise ConfigError(
-            f"groups = {count}: {len(sizes)} clients cannot be put into {count} groups; use 1 to {len(sizes)}"
+            f"groups = {count}: {len(sizes)} clients cannot be put into {count} groups; use 1 to {len(sizes)}",
+            code="impossible-group-count",
         )
     known = _filled_in(sizes, labels)
     everyone = _shares(known.sum(axis=0, keepdims=True))[0]

@@ -78,7 +78,10 @@ def hypervolume(objectives: npt.ArrayLike, reference: npt.ArrayLike) -> float:
 
     values, corner = _matrix(objectives), np.asarray(reference, dtype=np.float64)
     if corner.shape != (values.shape[1],) or not np.isfinite(corner).all() or (corner <= 0).any():
-        raise ConfigError(f"reference point {corner.tolist()}: give one positive number for each objective")
+        raise ConfigError(
+            f"reference point {corner.tolist()}: give one positive number for each objective",
+            code="invalid-reference-point",
+        )
     scaled = values[np.isfinite(values).all(axis=1)] / corner
     inside = scaled[(scaled < 1).all(axis=1)]
     return float(HV(ref_point=np.ones(len(corner)))(inside)) if len(inside) else 0.0

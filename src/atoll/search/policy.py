@@ -103,7 +103,10 @@ def corrected(key: Array, then: Array, now: Array, correction: Correction, stren
         return old - term
     if correction == "paper":
         return old + term
-    raise ConfigError(f"correction = {correction!r}: unknown; {nearest(str(correction), get_args(Correction))}")
+    raise ConfigError(
+        f"correction = {correction!r}: unknown; {nearest(str(correction), get_args(Correction))}",
+        code="unknown-correction",
+    )
 
 
 def clipped(gradient: Array, limit: float) -> Array:

@@ -92,5 +92,5 @@ def view(module: nn.Module, arch: Architecture) -> nn.Module:
 def _space(arch: Architecture) -> ModuleType:
     name = arch.get("space")
     if name not in SPACES:
-        raise ArchitectureError(f"unknown space {name!r}; {nearest(str(name), SPACES)}")
+        raise ArchitectureError(f"unknown space {name!r}; {nearest(str(name), SPACES)}", code="unknown-space")
     return import_module(SPACES[name])

@@ -59,7 +59,9 @@ class ChoiceNetwork(nn.Module):
         """The outputs for this key; a sub-model knows its own, a master must be told."""
         chosen = self.key if key is None else check_key(key, len(self.blocks))
         if chosen is None:
-            raise ArchitectureError("the master runs one branch per block: give forward() a key")
+            raise ArchitectureError(
+                "the master runs one branch per block: give forward() a key", code="branch-key-needed"
+            )
         x = self.run_stem(x)
         for number, branch in enumerate(chosen):
             x = self.run_block(number, branch, x)

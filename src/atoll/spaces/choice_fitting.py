@@ -24,13 +24,19 @@ def architecture_for(
     arch: dict[str, Any] = {"space": "choice", "input": list(schema.shape), "classes": schema.outputs}
     if schema.kind == "image":
         if widths is not None:
-            raise ConfigError(f"widths = {list(widths)} are for tables and the data are images; set channels instead")
+            raise ConfigError(
+                f"widths = {list(widths)} are for tables and the data are images; set channels instead",
+                code="inapplicable-setting",
+            )
         arch["channels"] = list(channels if channels is not None else SMALL_CHANNELS)
         arch["stem"] = stem if stem is not None else arch["channels"][0] if arch["channels"] else 1
         arch["expansion"] = expansion
     else:
         if channels is not None:
-            raise ConfigError(f"channels = {list(channels)} are for images and the data is a table; set widths instead")
+            raise ConfigError(
+                f"channels = {list(channels)} are for images and the data is a table; set widths instead",
+                code="inapplicable-setting",
+            )
         arch["widths"] = list(widths if widths is not None else SMALL_WIDTHS)
         arch["stem"] = stem if stem is not None else arch["widths"][0] if arch["widths"] else 1
     plan(arch)

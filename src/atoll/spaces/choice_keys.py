@@ -23,9 +23,12 @@ Bits = npt.NDArray[np.bool_]
 def check_key(key: Any, blocks: int) -> Key:
     """The key as a tuple, or an `ArchitectureError`: one branch number from 0 to 3 for each block."""
     if not isinstance(key, Sequence | np.ndarray) or isinstance(key, str):
-        raise ArchitectureError(f"a key is a list of branch numbers, not {key!r}")
+        raise ArchitectureError(f"a key is a list of branch numbers, not {key!r}", code="malformed-key")
     if len(key) != blocks:
-        raise ArchitectureError(f"key {_short(key)} has {len(key)} branches for {blocks} blocks: give one number each")
+        raise ArchitectureError(
+            f"key {_short(key)} has {len(key)} branches for {blocks} blocks: give one number each",
+            code="key-length-mismatch",
+        )
     return tuple(_branch(number, key) for number in key)
 
 
@@ -40,10 +43,12 @@ def from_bits(bits: Iterable[Any]) -> Key:
     """Bits (booleans, or the numbers 0 and 1) to branch numbers."""
     values = list(bits)
     if len(values) % 2:
-        raise ArchitectureError(f"a key of {len(values)} bits is odd: every block takes two bits, add or drop one")
+        raise ArchitectureError(
+            f"a key of {len(values)} bits is odd: every block takes two bits, add or drop one", code="odd-bit-count"
+        )
     for value in values:
         if value not in (0, 1):
-            raise ArchitectureError(f"{value!r} in key {_short(values)} is not a bit: use 0 and 1")
+            raise ArchitectureError(f"{value!r} in key {_short(values)} is not a bit: use 0 and 1", code="not-a-bit")
     return tuple(2 * int(high) + int(low) for high, low in zip(values[::2], values[1::2], strict=True))
 
 
@@ -59,7 +64,9 @@ def random_keys(count: int, blocks: int, rng: np.random.Generator) -> list[Key]:
 def _branch(number: Any, key: Sequence[Any] | npt.NDArray[Any]) -> int:
     whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not whole or not 0 <= number < BRANCHES:
-        raise ArchitectureError(f"branch {number!r} in key {_short(key)} does not exist: use 0 to {BRANCHES - 1}")
+        raise ArchitectureError(
+            f"branch {number!r} in key {_short(key)} does not exist: use 0 to {BRANCHES - 1}", code="unknown-branch"
+        )
     return int(number)
 
 

@@ -61,7 +61,9 @@ def _plan(text: str) -> Plan:
         return _image_plan(arch, shape)
     if len(shape) == 1:
         return _table_plan(arch, shape[0])
-    raise ArchitectureError(f"input {shape} is neither [channels, height, width] nor [features]")
+    raise ArchitectureError(
+        f"input {shape} is neither [channels, height, width] nor [features]", code="invalid-input-shape"
+    )
 
 
 def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> Plan:
@@ -86,17 +88,20 @@ def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, in
     if outputs < inputs:
         raise ArchitectureError(
             f"channels fall from {inputs} to {outputs} at block {number}: a block keeps its channels, or shrinks the "
-            f"image and gives more of them; use {inputs} or {2 * inputs} there"
+            f"image and gives more of them; use {inputs} or {2 * inputs} there",
+            code="falling-channels",
         )
     if outputs % 2:
         raise ArchitectureError(
             f"{outputs} channels at reduction block {number} are odd: the identity branch concatenates two halves; "
-            f"use {outputs + 1}"
+            f"use {outputs + 1}",
+            code="odd-channels",
         )
     if min(size) < 2:
         raise ArchitectureError(
             f"an image of {shape[1]}x{shape[2]} is too small: only {size[0]}x{size[1]} is left before the reduction at "
-            f"block {number}; keep the channels at {inputs} from there on, or use larger images"
+            f"block {number}; keep the channels at {inputs} from there on, or use larger images",
+            code="image-too-small",
         )
 
 
@@ -117,20 +122,24 @@ def _head(arch: Mapping[str, Any], inputs: int) -> Layer:
 def _only_known(arch: Mapping[str, Any], known: set[str]) -> None:
     for name in arch:
         if name not in known:
-            raise ArchitectureError(f"'{name}' is not part of this architecture; {nearest(name, known)}")
+            raise ArchitectureError(
+                f"'{name}' is not part of this architecture; {nearest(name, known)}", code="unknown-setting"
+            )
 
 
 def _whole_numbers(arch: Mapping[str, Any], name: str) -> list[int]:
     values = arch.get(name)
     if not isinstance(values, list) or not values or not all(_positive(value) for value in values):
-        raise ArchitectureError(f"'{name}' is {values!r}: give a list of whole numbers from 1 on")
+        raise ArchitectureError(
+            f"'{name}' is {values!r}: give a list of whole numbers from 1 on", code="invalid-setting"
+        )
     return values
 
 
 def _whole_number(arch: Mapping[str, Any], name: str, default: int | None) -> int:
     value = arch.get(name, default)
     if not _positive(value):
-        raise ArchitectureError(f"'{name}' is {value!r}: give a whole number from 1 on")
+        raise ArchitectureError(f"'{name}' is {value!r}: give a whole number from 1 on", code="invalid-setting")
     return int(value)
 
 

@@ -161,7 +161,10 @@ def supernet(shape: Sequence[int], classes: int, channels: int = 16, cells: int 
 def architecture_for(schema: Schema, channels: int = 16, cells: int = 8) -> dict[str, Any]:
     """The supernet's architecture for this data, checked."""
     if schema.kind != "image":
-        raise ConfigError("the DARTS space is made for images and the data is a table; search it with `realtime`")
+        raise ConfigError(
+            "the DARTS space is made for images and the data is a table; search it with `realtime`",
+            code="images-required",
+        )
     return supernet(schema.shape, schema.outputs, channels, cells)
 
 

@@ -61,28 +61,41 @@ def skip_share(cells: Mapping[str, Any]) -> float:
 def check_genotype(value: Any) -> Genotype:
     """A genotype as plain lists, or an error that names what is wrong with it."""
     if not isinstance(value, Mapping) or set(value) != set(KINDS):
-        raise ArchitectureError("a genotype has the lists 'normal' and 'reduce' and nothing else")
+        raise ArchitectureError(
+            "a genotype has the lists 'normal' and 'reduce' and nothing else", code="malformed-genotype"
+        )
     return {kind: _checked(kind, value[kind]) for kind in KINDS}
 
 
 def _checked(kind: str, pairs: Any) -> list[list[Any]]:
     if not isinstance(pairs, (list, tuple)) or len(pairs) != KEPT * NODES:
-        raise ArchitectureError(f"genotype.{kind}: give {KEPT * NODES} pairs [operation, state], two for every node")
+        raise ArchitectureError(
+            f"genotype.{kind}: give {KEPT * NODES} pairs [operation, state], two for every node",
+            code="malformed-genotype",
+        )
     checked: list[list[Any]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-            raise ArchitectureError(f"genotype.{kind}: {pair!r} is no pair [operation, state]")
+            raise ArchitectureError(
+                f"genotype.{kind}: {pair!r} is no pair [operation, state]", code="malformed-genotype"
+            )
         word, source = pair
         if word not in OPERATIONS or word == OPERATIONS[NONE]:
             known = [name for name in OPERATIONS if name != OPERATIONS[NONE]]
-            raise ArchitectureError(f"genotype.{kind}: unknown operation {word!r}; {nearest(str(word), known)}")
+            raise ArchitectureError(
+                f"genotype.{kind}: unknown operation {word!r}; {nearest(str(word), known)}", code="unknown-operation"
+            )
         node = number // KEPT
         if not isinstance(source, int) or isinstance(source, bool) or not 0 <= source < INPUTS + node:
             raise ArchitectureError(
-                f"genotype.{kind}: node {node} cannot take state {source!r}; give one from 0 to {INPUTS + node - 1}"
+                f"genotype.{kind}: node {node} cannot take state {source!r}; give one from 0 to {INPUTS + node - 1}",
+                code="unknown-state",
             )
         if number % KEPT and source == checked[-1][1]:
-            raise ArchitectureError(f"genotype.{kind}: node {node} takes state {source} twice; give two different ones")
+            raise ArchitectureError(
+                f"genotype.{kind}: node {node} takes state {source} twice; give two different ones",
+                code="repeated-state",
+            )
         checked.append([word, source])
     return checked
 

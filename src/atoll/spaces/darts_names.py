@@ -39,7 +39,9 @@ def edges_into(node: int) -> list[int]:
 def check_key(key: Any) -> Key:
     """One operation for every edge of both kinds of cells, as plain numbers; numbers of NumPy are taken too."""
     if not isinstance(key, Mapping) or set(key) != set(KINDS):
-        raise ArchitectureError(f"a key is {_short(key)}: give an operation per edge for 'normal' and for 'reduce'")
+        raise ArchitectureError(
+            f"a key is {_short(key)}: give an operation per edge for 'normal' and for 'reduce'", code="malformed-key"
+        )
     return {kind: _operations(kind, key[kind]) for kind in KINDS}
 
 
@@ -48,7 +50,8 @@ def _operations(kind: str, values: Any) -> tuple[int, ...]:
     fits = isinstance(plain, Sequence) and len(plain) == EDGES
     if not fits or not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < len(OPERATIONS) for v in plain):
         raise ArchitectureError(
-            f"the key's '{kind}' is {_short(values)}: give {EDGES} whole numbers from 0 to {len(OPERATIONS) - 1}"
+            f"the key's '{kind}' is {_short(values)}: give {EDGES} whole numbers from 0 to {len(OPERATIONS) - 1}",
+            code="malformed-key",
         )
     return tuple(plain)
 

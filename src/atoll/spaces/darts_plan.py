@@ -52,11 +52,13 @@ class Plan:
 def form_of(arch: Mapping[str, Any]) -> str:
     form = arch.get("form")
     if form not in FORMS:
-        raise ArchitectureError(f"form {form!r}: unknown; {nearest(str(form), FORMS)}")
+        raise ArchitectureError(f"form {form!r}: unknown; {nearest(str(form), FORMS)}", code="unknown-form")
     known = _COMMON | {name for name in (OWN[form],) if name}
     for name in arch:
         if name not in known:
-            raise ArchitectureError(f"'{name}' is not part of this architecture; {nearest(name, known)}")
+            raise ArchitectureError(
+                f"'{name}' is not part of this architecture; {nearest(name, known)}", code="unknown-setting"
+            )
     return str(form)
 
 
@@ -107,14 +109,17 @@ def _plan(text: str, affine: bool) -> Plan:
 def _image(arch: Mapping[str, Any], cells: int) -> tuple[int, int, int]:
     shape = arch["input"]
     if not isinstance(shape, list) or len(shape) != 3 or not all(_positive(value) for value in shape):
-        raise ArchitectureError(f"input {shape!r}: the DARTS space takes images; give [channels, height, width]")
+        raise ArchitectureError(
+            f"input {shape!r}: the DARTS space takes images; give [channels, height, width]", code="invalid-input-shape"
+        )
     smallest = 2 ** (len(reductions(cells)) - 1) + 1
     if min(shape[1:]) < smallest:
         halvings = "twice" if len(reductions(cells)) == 2 else "once"
         fewer = "; a network of 1 cell takes 2x2" if min(shape[1:]) == 2 else ""
         raise ArchitectureError(
             f"an image of {shape[1]}x{shape[2]} is too small: {cells} cells halve it {halvings} and take "
-            f"{smallest}x{smallest} or larger{fewer}"
+            f"{smallest}x{smallest} or larger{fewer}",
+            code="image-too-small",
         )
     return shape[0], shape[1], shape[2]
 
@@ -122,7 +127,7 @@ def _image(arch: Mapping[str, Any], cells: int) -> tuple[int, int, int]:
 def _whole_number(arch: Mapping[str, Any], name: str) -> int:
     value = arch[name]
     if not _positive(value):
-        raise ArchitectureError(f"'{name}' is {value!r}: give a whole number from 1 on")
+        raise ArchitectureError(f"'{name}' is {value!r}: give a whole number from 1 on", code="invalid-setting")
     return int(value)
 
 

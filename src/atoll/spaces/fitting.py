@@ -33,7 +33,10 @@ def architecture_for(
     if model in MODELS:  # an unknown one is named below
         for key, value, usual in (("hidden", hidden, USUAL_HIDDEN), ("widths", widths, USUAL_WIDTHS)):
             if value is not None and model not in usual:
-                raise ConfigError(f"{key} = {list(value)}: model {model!r} has no such setting; leave it out")
+                raise ConfigError(
+                    f"{key} = {list(value)}: model {model!r} has no such setting; leave it out",
+                    code="inapplicable-setting",
+                )
             if model in usual:
                 arch[key] = list(value if value is not None else usual[model])
     skeleton(arch)  # what does not fit is said here, before a run starts

@@ -32,12 +32,12 @@ def build(arch: Mapping[str, Any]) -> nn.Module:
     """The network, or an `ArchitectureError` that names what fits."""
     name = arch.get("model")
     if name not in MODELS:
-        raise ArchitectureError(f"unknown model {name!r}; {nearest(str(name), MODELS)}")
+        raise ArchitectureError(f"unknown model {name!r}; {nearest(str(name), MODELS)}", code="unknown-model")
     maker, own = MODELS[name]
     known = {"space", "model", "input", "classes", *own}
     for key in arch:
         if key not in known:
-            raise ArchitectureError(f"unknown setting {key!r} of {name}; {nearest(key, known)}")
+            raise ArchitectureError(f"unknown setting {key!r} of {name}; {nearest(key, known)}", code="unknown-setting")
     return maker(arch)
 
 
@@ -53,7 +53,9 @@ def cnn(arch: Mapping[str, Any]) -> nn.Module:
     channels, height, width = require_image(arch, halvings=1)
     kernel = positive(arch, "kernel", 3)
     if kernel % 2 == 0:
-        raise ArchitectureError(f"kernel = {kernel} of cnn: 'same' padding needs an odd size, such as {kernel + 1}")
+        raise ArchitectureError(
+            f"kernel = {kernel} of cnn: 'same' padding needs an odd size, such as {kernel + 1}", code="even-kernel"
+        )
     layers: list[nn.Module] = []
     for filters in sizes(arch, "filters", (32, 64)):
         layers += [nn.Conv2d(channels, filters, kernel, padding=kernel // 2), nn.ReLU()]

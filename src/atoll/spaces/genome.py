@@ -133,17 +133,21 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     """The genome of an architecture and its weights (zeros where there are none), or an `ArchitectureError`."""
     for key in arch:
         if key not in KEYS:
-            raise ArchitectureError(f"unknown setting {key!r} of a genome; {nearest(key, KEYS)}")
+            raise ArchitectureError(
+                f"unknown setting {key!r} of a genome; {nearest(key, KEYS)}", code="unknown-setting"
+            )
     nodes, links = arch.get("nodes", []), arch.get("links", [])
     if len(nodes) > MOST or len(links) > MOST:
-        raise ArchitectureError(f"a genome of {len(nodes)} nodes and {len(links)} links: at most {MOST} of each")
+        raise ArchitectureError(
+            f"a genome of {len(nodes)} nodes and {len(links)} links: at most {MOST} of each", code="network-too-large"
+        )
     try:
         rows = [
             [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
         ]
         ends = [[name_of(source), name_of(target), 0.0, True] for source, target in links]
     except (ValueError, TypeError) as problem:
-        raise ArchitectureError(f"a genome cannot be read: {problem}") from None
+        raise ArchitectureError(f"a genome cannot be read: {problem}", code="unreadable-architecture") from None
     genome = gathered([rows], [ends])
     values = {name: np.asarray(weights[name], np.float32) for name in weights}
     genome = Population(**{**genome.to_plain(), **values})
@@ -152,7 +156,7 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     limits = Limits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
     reason = problem_of(genome, limits)
     if reason:
-        raise ArchitectureError(f"a genome cannot be built: {reason}")
+        raise ArchitectureError(f"a genome cannot be built: {reason}", code="unusable-genome")
     return genome
 
 

@@ -24,9 +24,12 @@ NEED_A_DEVICE = frozenset({"latency", "energy"})
 def check_resource(kind: str, has_device: bool) -> None:
     """A `ConfigError` for a kind that is unknown, or that needs a device and has none."""
     if kind not in RESOURCES:
-        raise ConfigError(f"resource {kind!r}: unknown; {nearest(kind, RESOURCES)}")
+        raise ConfigError(f"resource {kind!r}: unknown; {nearest(kind, RESOURCES)}", code="unknown-resource")
     if kind in NEED_A_DEVICE and not has_device:
-        raise ConfigError(f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)")
+        raise ConfigError(
+            f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)",
+            code="device-not-named",
+        )
 
 
 def measure(arch: Architecture, kind: str, device: DeviceProfile | None = None) -> float:

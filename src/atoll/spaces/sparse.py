@@ -103,21 +103,30 @@ def _dense(arch: Mapping[str, Any]) -> dict[str, Any]:
 def _check(arch: Mapping[str, Any]) -> None:
     model = arch.get("model")
     if model not in MODELS:
-        raise ArchitectureError(f"unknown model {model!r} of a sparse network; {nearest(str(model), MODELS)}")
+        raise ArchitectureError(
+            f"unknown model {model!r} of a sparse network; {nearest(str(model), MODELS)}", code="unknown-model"
+        )
     epsilon, graph = arch.get("epsilon"), arch.get("graph")
     if not _whole(epsilon, 1):
         raise ArchitectureError(
-            f"epsilon = {epsilon!r} of a sparse network: give a whole number of at least 1, such as 20"
+            f"epsilon = {epsilon!r} of a sparse network: give a whole number of at least 1, such as 20",
+            code="invalid-setting",
         )
     if not _whole(graph, 0):
         raise ArchitectureError(
-            f"graph = {graph!r} of a sparse network: give the whole number that its graph is drawn from"
+            f"graph = {graph!r} of a sparse network: give the whole number that its graph is drawn from",
+            code="invalid-setting",
         )
     xi, lr = arch.get("xi", 0.0), arch.get("lr", 0.1)
     if not _number(xi) or not 0 <= xi < 1:
-        raise ArchitectureError(f"xi = {xi!r} of a sparse network: the removed share is from 0 to below 1, such as 0.3")
+        raise ArchitectureError(
+            f"xi = {xi!r} of a sparse network: the removed share is from 0 to below 1, such as 0.3",
+            code="invalid-setting",
+        )
     if not _number(lr) or not 0 < lr < float("inf"):
-        raise ArchitectureError(f"lr = {lr!r} of a sparse network: give a learning rate above 0, such as 0.1")
+        raise ArchitectureError(
+            f"lr = {lr!r} of a sparse network: give a learning rate above 0, such as 0.1", code="invalid-setting"
+        )
 
 
 def _whole(value: object, least: int) -> bool:

@@ -41,7 +41,10 @@ class Gene:
 
     def write(self, value: int) -> list[bool]:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.most:
-            raise ArchitectureError(f"{self.name} = {value!r}: a chromosome holds whole numbers from 1 to {self.most}")
+            raise ArchitectureError(
+                f"{self.name} = {value!r}: a chromosome holds whole numbers from 1 to {self.most}",
+                code="value-not-encodable",
+            )
         return [sign == "1" for sign in format(value - 1, f"0{self.bits}b")]
 
 
@@ -118,19 +121,25 @@ def encode(model: str, settings: Mapping[str, Any]) -> Chromosome:
     for name, (layers, width, most) in layout.layers.items():
         sizes = settings[name]
         if not isinstance(sizes, Sequence) or not 1 <= len(sizes) <= layers:
-            raise ArchitectureError(f"{name} = {sizes!r}: a chromosome holds 1 to {layers} layers")
+            raise ArchitectureError(
+                f"{name} = {sizes!r}: a chromosome holds 1 to {layers} layers", code="value-not-encodable"
+            )
         bits += Gene(f"number of {name} layers", 2, layers).write(len(sizes))
         for number in range(layers):
             size = sizes[number] if number < len(sizes) else 1
             bits += Gene(f"{name} layer {number + 1}", width, most).write(size)
         if layout.kernel and name == "filters":
             if settings["kernel"] not in KERNELS:
-                raise ArchitectureError(f"kernel = {settings['kernel']!r}: a chromosome holds 3 or 5")
+                raise ArchitectureError(
+                    f"kernel = {settings['kernel']!r}: a chromosome holds 3 or 5", code="value-not-encodable"
+                )
             bits.append(settings["kernel"] == KERNELS[1])
     bits += Gene("epsilon", 7, 128).write(settings["epsilon"])
     for name, low, high in zip(REALS, LOW, HIGH, strict=True):
         if not low <= settings[name] <= high:
-            raise ArchitectureError(f"{name} = {settings[name]!r}: a chromosome holds {low} to {high}")
+            raise ArchitectureError(
+                f"{name} = {settings[name]!r}: a chromosome holds {low} to {high}", code="value-not-encodable"
+            )
     return Chromosome(np.array(bits), tuple(float(settings[name]) for name in REALS))
 
 
@@ -143,10 +152,13 @@ def repair(model: str, chromosome: Chromosome) -> Chromosome:
     wanted = sum(gene.bits for gene in genes)
     if bits.dtype != np.bool_ or bits.shape != (wanted,) or len(reals) != len(REALS):
         raise ArchitectureError(
-            f"a chromosome of {bits.size} bits and {len(reals)} reals: one of a {model} has {wanted} and {len(REALS)}"
+            f"a chromosome of {bits.size} bits and {len(reals)} reals: one of a {model} has {wanted} and {len(REALS)}",
+            code="chromosome-size-mismatch",
         )
     if not all(math.isfinite(value) for value in reals):
-        raise ArchitectureError(f"a chromosome with the reals {list(reals)}: they must be finite")
+        raise ArchitectureError(
+            f"a chromosome with the reals {list(reals)}: they must be finite", code="non-finite-values"
+        )
     fixed, start = [], 0
     for gene in genes:
         fixed += gene.write(gene.read(bits[start : start + gene.bits]))
@@ -157,5 +169,7 @@ def repair(model: str, chromosome: Chromosome) -> Chromosome:
 
 def _layout(model: str) -> Layout:
     if model not in LAYOUTS:
-        raise ArchitectureError(f"unknown model {model!r} of a chromosome; {nearest(str(model), LAYOUTS)}")
+        raise ArchitectureError(
+            f"unknown model {model!r} of a chromosome; {nearest(str(model), LAYOUTS)}", code="unknown-model"
+        )
     return LAYOUTS[model]

@@ -36,7 +36,10 @@ def fitted_start(
     if is_own(model):
         for name, value in (("hidden", hidden), ("widths", widths), ("width", width)):
             if value is not None:
-                raise ConfigError(f"{name} = {value}: the network of {model!r} has widths of its own; leave it out")
+                raise ConfigError(
+                    f"{name} = {value}: the network of {model!r} has widths of its own; leave it out",
+                    code="inapplicable-setting",
+                )
         start_architecture(model, schema)
         return {}
     if model == "auto" and hidden is None and width is None:
@@ -45,7 +48,10 @@ def fitted_start(
     if width is not None:
         if widths is not None or model not in USUAL_WIDTHS:
             known = ", ".join(USUAL_WIDTHS)
-            raise ConfigError(f"width = {width:g}: a factor of the usual widths of {known}; name one, without widths")
+            raise ConfigError(
+                f"width = {width:g}: a factor of the usual widths of {known}; name one, without widths",
+                code="inapplicable-setting",
+            )
         widths = [max(1, round(size * width)) for size in USUAL_WIDTHS[model]]
     arch = architecture_for(model, schema, hidden, widths)
     return {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths"), "width": None}
@@ -72,7 +78,10 @@ def is_own(model: str) -> bool:
 def own_weights(model: str, schema: Schema) -> Tensors:
     """The parameters that the user's function gave its module: a function that loads a trained network, as a rule."""
     if not is_own(model):
-        raise ConfigError(f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead")
+        raise ConfigError(
+            f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead",
+            code="inapplicable-setting",
+        )
     module = own_module(model, schema)
     return Tensors({name: p.detach().cpu().float().numpy().copy() for name, p in module.named_parameters()})
 
@@ -87,10 +96,13 @@ def own_module(reference: str, schema: Schema) -> nn.Module:
         words = " ".join(str(problem).split())
         raise ConfigError(
             f"model = {reference!r}: {type(problem).__name__}: {words}; the function is called with the shape of a "
-            f"row, {tuple(schema.shape)}, and the number of classes, {schema.outputs}"
+            f"row, {tuple(schema.shape)}, and the number of classes, {schema.outputs}",
+            code="model-function-failed",
         ) from None
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"model = {reference!r}: it gave a {type(module).__name__}; return a torch.nn.Module")
+        raise ConfigError(
+            f"model = {reference!r}: it gave a {type(module).__name__}; return a torch.nn.Module", code="not-a-module"
+        )
     return module
 
 
@@ -109,6 +121,7 @@ def _function(reference: str) -> Maker:
         words = " ".join(str(problem).split())
         raise ConfigError(
             f"model = {reference!r}: {type(problem).__name__}: {words}; name a function as package.module:function or "
-            "file.py:function"
+            "file.py:function",
+            code="not-importable",
         ) from None
     return found

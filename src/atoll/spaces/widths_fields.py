@@ -66,12 +66,17 @@ def slid(
 ) -> Shape:
     """The height and width that a window sliding over an image gives."""
     if len(shape) != 3:
-        raise ArchitectureError(f"it works on images, and what comes in has the shape {list(shape)}")
+        raise ArchitectureError(
+            f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
+        )
     sides = tuple(
         windows(shape[axis + 1], kernel[axis], stride[axis], padding[axis], dilation[axis], up) for axis in (0, 1)
     )
     if min(sides) < 1:
-        raise ArchitectureError(f"a window of {kernel[0]}x{kernel[1]} does not fit an image of {shape[1]}x{shape[2]}")
+        raise ArchitectureError(
+            f"a window of {kernel[0]}x{kernel[1]} does not fit an image of {shape[1]}x{shape[2]}",
+            code="window-too-large",
+        )
     return sides
 
 

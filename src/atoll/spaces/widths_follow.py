@@ -64,12 +64,13 @@ class Follower:
             try:
                 self.seen[node] = self._taken(node)
             except ArchitectureError as problem:
-                raise ArchitectureError(f"{problem} ({where(node)})") from None
+                problem.args = (f"{problem} ({where(node)})",)
+                raise  # with its code
             except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as problem:
                 # arguments that the known form of a call does not have
                 line = (str(problem) or type(problem).__name__).splitlines()[0]
                 raise ArchitectureError(
-                    f"{name_of(node)} is called in an unknown way: {line} ({where(node)})"
+                    f"{name_of(node)} is called in an unknown way: {line} ({where(node)})", code="unsupported-arguments"
                 ) from None
 
     def _taken(self, node: fx.Node) -> Any:
@@ -78,7 +79,8 @@ class Follower:
         if node.op == "get_attr":
             raise ArchitectureError(
                 f"{node.target!r} is used outside of a layer: parameters and constants must be part of a layer such as "
-                "nn.Conv2d or nn.Linear"
+                "nn.Conv2d or nn.Linear",
+                code="parameter-outside-layer",
             )
         arguments = fx.node.map_arg(node.args, self.seen.__getitem__)
         settings = fx.node.map_arg(node.kwargs, self.seen.__getitem__)
@@ -93,20 +95,26 @@ class Follower:
         if not any(isinstance(value, Value) for value in self.seen.values()):
             return Value(0)
         if node.users:
-            raise ArchitectureError(f"forward takes a second argument, {node.target!r}: it may take one, the batch")
+            raise ArchitectureError(
+                f"forward takes a second argument, {node.target!r}: it may take one, the batch",
+                code="second-forward-argument",
+            )
         return None
 
     def _answer(self, answer: Any) -> Value:
         if not isinstance(answer, Value):
             raise ArchitectureError(
-                "forward gives no single tensor: it must give the scores of the classes and nothing else"
+                "forward gives no single tensor: it must give the scores of the classes and nothing else",
+                code="not-a-single-tensor",
             )
         return answer
 
     def _module(self, name: str, value: Any) -> Value:
         module = self.module.get_submodule(name)
         if module._forward_hooks or module._forward_pre_hooks:
-            raise ArchitectureError(f"layer {name!r} has hooks, which a description cannot hold: remove them")
+            raise ArchitectureError(
+                f"layer {name!r} has hooks, which a description cannot hold: remove them", code="layer-with-hooks"
+            )
         if is_layer(module):
             self.layers[name] = described(module)
             return self._put({"op": "layer", "of": [value], "name": name})
@@ -133,7 +141,8 @@ class Follower:
             return self._reshaped(name, arguments, settings)
         if any(isinstance(number, Loose) for number in (*arguments, *settings.values())):
             raise ArchitectureError(
-                f"{name} takes a number of rows or channels, which pruning changes: give a fixed number"
+                f"{name} takes a number of rows or channels, which pruning changes: give a fixed number",
+                code="shape-dependent-argument",
             )
         in_place = name.endswith("_") or settings.get("inplace") is True
         name = name.rstrip("_")
@@ -157,7 +166,9 @@ class Follower:
     def _combined(self, name: str, arguments: Any, settings: Any) -> Value:
         arguments = [*arguments, *(settings[key] for key in ("input", "other") if key in settings)]
         if set(settings) - {"input", "other"}:
-            raise ArchitectureError(f"{name} with {', '.join(settings)}: only its plain form is known")
+            raise ArchitectureError(
+                f"{name} with {', '.join(settings)}: only its plain form is known", code="unsupported-arguments"
+            )
         if name == "neg":
             return self._put({"op": "multiply_number", "of": [arguments[0]], "number": -1.0})
         first, second = arguments
@@ -188,7 +199,10 @@ class Follower:
             return sizes if name == "getattr" or not rest else sizes[rest[0]]
         if name == "getitem" and isinstance(owner, tuple):
             return owner[rest[0]]
-        raise ArchitectureError("a part of a value, x[...], is taken, which pruning cannot follow: use whole values")
+        raise ArchitectureError(
+            "a part of a value, x[...], is taken, which pruning cannot follow: use whole values",
+            code="unsupported-indexing",
+        )
 
     def _reshaped(self, name: str, arguments: Any, settings: Any) -> Value:
         """Only a row of everything, or nothing new, comes out of a reshape that pruning can follow."""
@@ -201,7 +215,9 @@ class Follower:
         if after == (ROWS, prod(before[1:])):
             return self._put({"op": "flatten", "of": [value]})
         names = ["rows" if size == ROWS else size for size in after]
-        raise ArchitectureError(f"{name} to {names}: only x.flatten(1), one row for each sample, is known")
+        raise ArchitectureError(
+            f"{name} to {names}: only x.flatten(1), one row for each sample, is known", code="unsupported-reshape"
+        )
 
     def _put(self, spelled: Spelled) -> Value:
         """Append a node, checked; its value."""
@@ -210,7 +226,7 @@ class Follower:
         try:
             node = _node.validate_python(spelled)
         except ValidationError as problem:
-            raise ArchitectureError(f"{spelled['op']}: {fault(problem)}") from None
+            raise ArchitectureError(f"{spelled['op']}: {fault(problem)}", code="unsupported-arguments") from None
         before = [self.shapes[value] for value in node.of]
         layer = self.layers[node.name] if isinstance(node, Apply) else None
         self.shapes.append(layer.shape(before[0]) if layer else node.shape(before))  # type: ignore[union-attr]
@@ -221,7 +237,8 @@ class Follower:
 def unknown(what: str) -> ArchitectureError:
     return ArchitectureError(
         f"{what} is not among the operations that pruning can follow: convolution, linear, batch and group norm, the "
-        "usual activations and pools, flatten, mean over the image, add, multiply, cat; write it with these"
+        "usual activations and pools, flatten, mean over the image, add, multiply, cat; write it with these",
+        code="unsupported-operation",
     )
 
 

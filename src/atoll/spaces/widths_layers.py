@@ -30,7 +30,8 @@ class Convolution(Description):
     def shape(self, before: Shape) -> Shape:
         if self.inputs % self.groups or self.outputs % self.groups:
             raise ArchitectureError(
-                f"{self.inputs} and {self.outputs} channels do not divide into {self.groups} groups"
+                f"{self.inputs} and {self.outputs} channels do not divide into {self.groups} groups",
+                code="indivisible-groups",
             )
         sides = slid(before, self.kernel, self.stride, self.padding, self.dilation, False)
         _same(before[0], self.inputs, "channels")
@@ -95,7 +96,8 @@ class Linear(Description):
     def shape(self, before: Shape) -> Shape:
         if len(before) != 1:
             raise ArchitectureError(
-                f"it works on flat rows, and what comes in has the shape {list(before)}: flatten it first"
+                f"it works on flat rows, and what comes in has the shape {list(before)}: flatten it first",
+                code="flat-rows-required",
             )
         _same(before[0], self.inputs, "features")
         return (self.outputs,)
@@ -142,7 +144,9 @@ class GroupNormalisation(Description):
     def shape(self, before: Shape) -> Shape:
         _same(before[0], self.channels, "channels")
         if self.channels % self._count():
-            raise ArchitectureError(f"{self.channels} channels do not divide into {self.groups} groups")
+            raise ArchitectureError(
+                f"{self.channels} channels do not divide into {self.groups} groups", code="indivisible-groups"
+            )
         return before
 
     def parameters(self) -> int:
@@ -201,7 +205,9 @@ def _batch_norm(channels: int, epsilon: float, affine: bool) -> BatchNormalisati
 
 def _convolution(module: nn.Conv2d) -> Convolution | Depthwise:
     if module.padding_mode != "zeros":
-        raise ArchitectureError(f"its padding_mode is {module.padding_mode!r}: only 'zeros' is known")
+        raise ArchitectureError(
+            f"its padding_mode is {module.padding_mode!r}: only 'zeros' is known", code="unsupported-arguments"
+        )
     window = {
         "kernel": _both(module.kernel_size),
         "stride": _both(module.stride),
@@ -221,7 +227,9 @@ def _padding(module: nn.Conv2d) -> tuple[int, int]:
     if isinstance(module.padding, str):
         margins = [module.dilation[axis] * (module.kernel_size[axis] - 1) for axis in (0, 1)]
         if any(margin % 2 for margin in margins):
-            raise ArchitectureError("its padding is 'same' with an even kernel: use an odd kernel, or give a number")
+            raise ArchitectureError(
+                "its padding is 'same' with an even kernel: use an odd kernel, or give a number", code="even-kernel"
+            )
         return (margins[0] // 2, margins[1] // 2)
     return _both(module.padding)
 
@@ -233,4 +241,4 @@ def _both(sides: tuple[int, ...]) -> tuple[int, int]:
 
 def _same(given: int, wanted: int, what: str) -> None:
     if given != wanted:
-        raise ArchitectureError(f"it takes {wanted} {what}, and {given} come in")
+        raise ArchitectureError(f"it takes {wanted} {what}, and {given} come in", code="shape-mismatch")

@@ -49,7 +49,7 @@ def _add(owner: nn.Module, name: str, module: nn.Module, path: str) -> None:
         owner.add_module(name, module)
     except KeyError:
         raise ArchitectureError(
-            f"layer {path!r}: torch uses the name {name!r} itself; give the layer another"
+            f"layer {path!r}: torch uses the name {name!r} itself; give the layer another", code="reserved-layer-name"
         ) from None
 
 

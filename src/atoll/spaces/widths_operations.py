@@ -187,7 +187,9 @@ class Pair(Description):
             a == b or 1 in (a, b) for a, b in zip(first[1:], second[1:], strict=True)
         )
         if not broad or first[0] != second[0]:
-            raise ArchitectureError(f"the shapes {list(first)} and {list(second)} do not go together")
+            raise ArchitectureError(
+                f"the shapes {list(first)} and {list(second)} do not go together", code="shape-mismatch"
+            )
         return tuple(max(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -203,7 +205,7 @@ class Constant(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         if self.op == "divide_number" and self.number == 0:
-            raise ArchitectureError("it divides by zero")
+            raise ArchitectureError("it divides by zero", code="division-by-zero")
         return before[0]
 
 
@@ -219,7 +221,9 @@ class Concatenate(Description):
     def shape(self, before: Sequence[Shape]) -> Shape:
         for shape in before:
             if shape[1:] != before[0][1:]:
-                raise ArchitectureError(f"the shapes {list(before[0])} and {list(shape)} do not go together")
+                raise ArchitectureError(
+                    f"the shapes {list(before[0])} and {list(shape)} do not go together", code="shape-mismatch"
+                )
         return (sum(shape[0] for shape in before), *before[0][1:])
 
 
@@ -236,10 +240,14 @@ def _concatenate(*values: Tensor) -> Tensor:
 
 def _image(shape: Shape) -> Shape:
     if len(shape) != 3:
-        raise ArchitectureError(f"it works on images, and what comes in has the shape {list(shape)}")
+        raise ArchitectureError(
+            f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
+        )
     return shape
 
 
 def _check_padding(kernel: tuple[int, int], padding: tuple[int, int]) -> None:
     if any(2 * margin > side for margin, side in zip(padding, kernel, strict=True)):
-        raise ArchitectureError(f"its padding {list(padding)} is more than half of its window {list(kernel)}")
+        raise ArchitectureError(
+            f"its padding {list(padding)} is more than half of its window {list(kernel)}", code="padding-too-large"
+        )

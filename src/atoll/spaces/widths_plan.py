@@ -56,17 +56,23 @@ def read(arch: Mapping[str, Any]) -> Plan:
     try:
         described = _reader.validate_python(dict(arch))
     except ValidationError as problem:
-        raise ArchitectureError(f"a network of space 'widths' cannot be read: {fault(problem)}") from None
+        raise ArchitectureError(
+            f"a network of space 'widths' cannot be read: {fault(problem)}", code="unreadable-architecture"
+        ) from None
     layers = _in_use(described)
     _check_names(layers)
     parameters = sum(layer.parameters() for layer in layers.values())
     if parameters > MOST_PARAMETERS:
-        raise ArchitectureError(f"a network of {parameters:,} parameters: at most {MOST_PARAMETERS:,} can be built")
+        raise ArchitectureError(
+            f"a network of {parameters:,} parameters: at most {MOST_PARAMETERS:,} can be built",
+            code="network-too-large",
+        )
     shapes = _shapes(described, layers)
     if shapes[-1] != (described.classes,):
         raise ArchitectureError(
             f"the network gives {list(shapes[-1])} values a sample and there are {described.classes} classes: "
-            f"its last value must have the shape [{described.classes}]"
+            f"its last value must have the shape [{described.classes}]",
+            code="output-shape-mismatch",
         )
     return Plan(described.input, described.classes, layers, described.program, shapes)
 
@@ -83,18 +89,22 @@ def _in_use(described: Described) -> dict[str, Known]:
     for number, node in enumerate(described.program, start=1):
         for value in node.of:
             if value >= number:
-                raise ArchitectureError(f"{place(number, node)} reads value {value}, which is not there yet")
+                raise ArchitectureError(
+                    f"{place(number, node)} reads value {value}, which is not there yet", code="value-not-computed"
+                )
             read_by.add(value)
         if isinstance(node, Apply):
             if node.name not in described.layers:
-                raise ArchitectureError(f"{place(number, node)}: there is no layer of this name")
+                raise ArchitectureError(f"{place(number, node)}: there is no layer of this name", code="unknown-layer")
             layers.setdefault(node.name, described.layers[node.name])
     for number, node in enumerate(described.program[:-1], start=1):
         if number not in read_by:
-            raise ArchitectureError(f"the value of {place(number, node)} is used by no other node: leave the node out")
+            raise ArchitectureError(
+                f"the value of {place(number, node)} is used by no other node: leave the node out", code="unused-value"
+            )
     for name in described.layers:
         if name not in layers:
-            raise ArchitectureError(f"layer {name!r} is used by no node: leave it out")
+            raise ArchitectureError(f"layer {name!r} is used by no node: leave it out", code="unused-layer")
     return layers
 
 
@@ -104,17 +114,22 @@ def _check_names(layers: Mapping[str, Known]) -> None:
     for name in layers:
         parts = name.split(".")
         if not all(parts) or len(name) > 1000:
-            raise ArchitectureError(f"layer {name[:60]!r} is no path of a module, such as 'features.0.conv'")
+            raise ArchitectureError(
+                f"layer {name[:60]!r} is no path of a module, such as 'features.0.conv'", code="invalid-layer-name"
+            )
         inner |= {".".join(parts[:depth]) for depth in range(1, len(parts))}
     for name in layers:
         if name in inner:
-            raise ArchitectureError(f"layer {name!r} has another layer below it: give each a path of its own")
+            raise ArchitectureError(
+                f"layer {name!r} has another layer below it: give each a path of its own", code="nested-layers"
+            )
 
 
 def _shapes(described: Described, layers: Mapping[str, Known]) -> list[Shape]:
     if len(described.input) == 2:
         raise ArchitectureError(
-            f"input = {list(described.input)}: give [features] for a table or [channels, height, width] for images"
+            f"input = {list(described.input)}: give [features] for a table or [channels, height, width] for images",
+            code="invalid-input-shape",
         )
     shapes: list[Shape] = [described.input]
     total = prod(described.input)
@@ -123,10 +138,12 @@ def _shapes(described: Described, layers: Mapping[str, Known]) -> list[Shape]:
         try:
             shapes.append(layers[node.name].shape(before[0]) if isinstance(node, Apply) else node.shape(before))
         except ArchitectureError as problem:
-            raise ArchitectureError(f"{place(number, node)}: {problem}") from None
+            problem.args = (f"{place(number, node)}: {problem}",)
+            raise  # with its code
         total += prod(shapes[-1])
         if total > MOST_VALUES:
             raise ArchitectureError(
-                f"a sample takes {total:,} values as far as {place(number, node)}: at most {MOST_VALUES:,} are allowed"
+                f"a sample takes {total:,} values as far as {place(number, node)}: at most {MOST_VALUES:,} are allowed",
+                code="sample-too-large",
             )
     return shapes

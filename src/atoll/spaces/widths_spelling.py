@@ -28,7 +28,10 @@ def plain(op: str) -> Callable[..., Spelled]:
 
 def softplus(input: int, beta: float = 1, threshold: float = 20) -> Spelled:
     if (beta, threshold) != (1, 20):
-        raise ArchitectureError(f"softplus with beta {beta} and threshold {threshold}: only 1 and 20 are known")
+        raise ArchitectureError(
+            f"softplus with beta {beta} and threshold {threshold}: only 1 and 20 are known",
+            code="unsupported-arguments",
+        )
     return {"op": "softplus", "of": [input]}
 
 
@@ -46,13 +49,18 @@ def elu(input: int, alpha: float = 1.0, inplace: bool = False) -> Spelled:
 
 def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Spelled:
     if (min_val, max_val) != (0, 6):
-        raise ArchitectureError(f"hardtanh between {min_val} and {max_val}: only 0 and 6, which is relu6, are known")
+        raise ArchitectureError(
+            f"hardtanh between {min_val} and {max_val}: only 0 and 6, which is relu6, are known",
+            code="unsupported-arguments",
+        )
     return {"op": "relu6", "of": [input]}
 
 
 def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype: object = None) -> Spelled:
     if dim not in (1, -1) or dtype is not None:
-        raise ArchitectureError(f"log_softmax over axis {dim}: only the classes' axis, 1, is known")
+        raise ArchitectureError(
+            f"log_softmax over axis {dim}: only the classes' axis, 1, is known", code="unsupported-arguments"
+        )
     return {"op": "log_softmax", "of": [input]}
 
 
@@ -60,7 +68,8 @@ def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = F
     if p > 0 and training:
         raise ArchitectureError(
             f"dropout with p = {p}: it draws from torch's global random state, so that no run could be repeated; "
-            "set p = 0 or put nn.Identity in its place"
+            "set p = 0 or put nn.Identity in its place",
+            code="active-dropout",
         )
     return {"of": [input]}
 
@@ -79,7 +88,9 @@ def max_pool(
     return_indices: bool = False,
 ) -> Spelled:
     if return_indices:
-        raise ArchitectureError("max_pool2d with return_indices: only the values are known")
+        raise ArchitectureError(
+            "max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
+        )
     window = {"kernel": two(kernel_size), "stride": two(stride or kernel_size), "padding": two(padding)}
     return {"op": "max_pool", "of": [input], **window, "dilation": two(dilation), "round_up": ceil_mode}
 
@@ -94,7 +105,9 @@ def average_pool(
     divisor_override: int | None = None,
 ) -> Spelled:
     if divisor_override is not None:
-        raise ArchitectureError("avg_pool2d with divisor_override: leave it out and scale the result")
+        raise ArchitectureError(
+            "avg_pool2d with divisor_override: leave it out and scale the result", code="unsupported-arguments"
+        )
     window = {"kernel": two(kernel_size), "stride": two(stride or kernel_size), "padding": two(padding)}
     return {
         "op": "average_pool", "of": [input], **window, "round_up": ceil_mode, "count_padding": count_include_pad
@@ -107,20 +120,26 @@ def adaptive_average_pool(input: int, output_size: Size) -> Spelled:
 
 def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = False) -> Spelled:
     if return_indices:
-        raise ArchitectureError("adaptive_max_pool2d with return_indices: only the values are known")
+        raise ArchitectureError(
+            "adaptive_max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
+        )
     return {"op": "adaptive_max_pool", "of": [input], "size": two(output_size)}
 
 
 def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: object = None) -> Spelled:
     axes = sorted(axis % 4 for axis in ((dim,) if isinstance(dim, int) else dim or ()))
     if axes != [2, 3] or dtype is not None:
-        raise ArchitectureError(f"mean over axes {dim}: only height and width together, (2, 3), are known")
+        raise ArchitectureError(
+            f"mean over axes {dim}: only height and width together, (2, 3), are known", code="unsupported-arguments"
+        )
     return {"op": "mean", "of": [input], "keep": keepdim}
 
 
 def concatenate(tensors: Sequence[int], dim: int = 0) -> Spelled:
     if dim not in (1, -3):
-        raise ArchitectureError(f"cat along axis {dim}: only the channels' axis, 1, is known")
+        raise ArchitectureError(
+            f"cat along axis {dim}: only the channels' axis, 1, is known", code="unsupported-arguments"
+        )
     return {"op": "concatenate", "of": list(tensors)}
 
 

@@ -44,7 +44,8 @@ def describe(module: nn.Module, shape: Sequence[int], classes: int) -> dict[str,
             network = Network(read(arch))
         _check_agreement(module, network, tuple(shape))
     except ArchitectureError as problem:
-        raise ArchitectureError(f"{type(module).__name__} cannot be described: {problem}") from None
+        problem.args = (f"{type(module).__name__} cannot be described: {problem}",)
+        raise  # with its code
     return arch
 
 
@@ -77,7 +78,8 @@ def _traced(module: nn.Module) -> fx.Graph:
         line = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ArchitectureError(
             f"torch.fx cannot follow it at {Path(own[-1].filename).name}, line {own[-1].lineno}: {line[:200]}; what is "
-            "computed must not depend on the values of a batch: no if, loop or index over them in forward"
+            "computed must not depend on the values of a batch: no if, loop or index over them in forward",
+            code="untraceable-forward",
         ) from None
 
 
@@ -91,7 +93,7 @@ def _needed(follower: Follower) -> dict[str, Any]:
             needed.add(value)
             ahead += follower.program[value - 1]["of"]
     if not needed:
-        raise ArchitectureError("its answer is its input: there is nothing to build")
+        raise ArchitectureError("its answer is its input: there is nothing to build", code="empty-network")
     number = {0: 0} | {value: place for place, value in enumerate(sorted(needed), start=1)}
     program = [
         {**node, "of": [number[value] for value in node["of"]]}
@@ -113,7 +115,8 @@ def _check_ties(module: nn.Module, follower: Follower) -> None:
             if owner != name:
                 raise ArchitectureError(
                     f"layers {owner!r} and {name!r} share a parameter, which a description cannot hold: "
-                    "use one layer twice, or give each its own"
+                    "use one layer twice, or give each its own",
+                    code="shared-parameter",
                 )
 
 
@@ -134,5 +137,6 @@ def _check_agreement(module: nn.Module, network: nn.Module, shape: tuple[int, ..
     if wanted.shape != given.shape or not bool(((wanted - given).abs().max() / scale) < CLOSE):
         raise ArchitectureError(
             "the description gives other outputs than the module itself: does its forward change values in place "
-            "(x += y on a value that is read again)?"
+            "(x += y on a value that is read again)?",
+            code="description-disagrees",
         )

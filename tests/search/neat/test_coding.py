@@ -57,14 +57,14 @@ def two_hidden(links: list[list[Any]]) -> Population:
 BAD = {
     "circle": (two_hidden([[A, B, 1.0, True], [B, A, 1.0, True], [A, OUT, 1.0, True]]), "circle"),
     "self": (two_hidden([[A, A, 1.0, False], [A, OUT, 1.0, True]]), "circle"),
-    "nan": (genome(weight=np.array([1, np.nan, 0], np.float32)), "weight is not a finite number"),
-    "infinite bias": (genome(bias=np.array([np.inf, 0], np.float32)), "bias is not a finite number"),
-    "huge": (genome(weight=np.array([1, 31, 0], np.float32)), "outside +-30"),
-    "activation": (genome(activation=np.array([0, 9], np.uint8)), "unknown activation"),
-    "aggregation": (genome(aggregation=np.array([0, 7], np.uint8)), "unknown activation or aggregation"),
-    "twice": (genome([[0, A, 1.0, True], [0, A, 2.0, True]]), "two links join the same nodes"),
-    "into an input": (genome([[0, 1, 1.0, True]]), "leads to a node that is not there"),
-    "out of an output": (genome([[OUT, A, 1.0, True]]), "from an output"),
+    "nan": (genome(weight=np.array([1, np.nan, 0], np.float32)), "weight"),
+    "infinite bias": (genome(bias=np.array([np.inf, 0], np.float32)), "bias"),
+    "huge": (genome(weight=np.array([1, 31, 0], np.float32)), "+-30"),
+    "activation": (genome(activation=np.array([0, 9], np.uint8)), "activation"),
+    "aggregation": (genome(aggregation=np.array([0, 7], np.uint8)), "aggregation"),
+    "twice": (genome([[0, A, 1.0, True], [0, A, 2.0, True]]), "two links"),
+    "into an input": (genome([[0, 1, 1.0, True]]), "leads to"),
+    "out of an output": (genome([[OUT, A, 1.0, True]]), "output"),
 }
 
 
@@ -81,24 +81,25 @@ def test_a_bad_genome_is_refused_with_its_reason(bad: Population, reason: str) -
 def test_size_is_looked_at_before_anything_is_built() -> None:
     huge = encode(genome(), 2, 1)
     huge[2:4] = (255, 255)  # announces 65,535 hidden nodes
-    assert read(huge, LIMITS)[0] == "65535 hidden nodes and 3 links, at most 10 and 20"
+    reason = read(huge, LIMITS)[0]
+    assert all(number in reason for number in ("65535", "3", "10", "20"))
     lying = encode(genome(), 2, 1)
     lying[4] = 19
-    assert "bytes do not fit" in read(lying, LIMITS)[0]
+    assert "bytes" in read(lying, LIMITS)[0]
 
 
 def test_a_link_to_a_place_that_is_not_there_is_refused() -> None:
     code = encode(genome(), 2, 1)
     code[6 + 8 + 8 + 2] = 200
-    assert "number 200" in read(code, LIMITS)[0]
+    assert "200" in read(code, LIMITS)[0]
 
 
 def test_a_name_that_comes_twice_or_is_no_hidden_name_is_refused() -> None:
     twice = gathered([[[OUT, 0, 1, 0, 0], [A, 0, 1, 0, 0], [A, 0, 1, 0, 0]]], [[]])
-    assert "comes twice" in read(encode(twice, 2, 1), LIMITS)[0]
+    assert "name" in read(encode(twice, 2, 1), LIMITS)[0]
     code = encode(genome(), 2, 1)
     code[13] = 0  # the highest byte of the name
-    assert "is not one" in read(code, LIMITS)[0]
+    assert "name" in read(code, LIMITS)[0]
 
 
 @given(st.binary(max_size=120), st.booleans())

@@ -105,5 +105,5 @@ def test_confusions_count_every_row_once() -> None:
 def test_fitness_can_be_ones_own() -> None:
     own = scoring.find_fitness("atoll.search.neat.scoring:accuracy")
     assert own(np.array([[[3, 1], [0, 0]]])).tolist() == [0.75]
-    with pytest.raises(ValueError, match="module:function"):
+    with pytest.raises(ValueError, match="no_such"):
         scoring.find_fitness("no_such")
