@@ -136,7 +136,7 @@ def test_a_certificate_for_another_host(layout: Layout, data: Path) -> None:
     with web(layout, server), socket.create_server(("127.0.0.2", layout.port)) as other:
         threading.Thread(target=_forward_once, args=(other, layout.port), daemon=True).start()
         fault = probe("127.0.0.2", layout.port, layout.ca)
-    assert fault is not None and fault.kind == "wrong_host" and "--host" in fault.text
+    assert fault is not None and fault.code == "certificate-wrong-host" and "--host" in fault.text
 
 
 def _forward_once(listening: socket.socket, port: int) -> None:
