@@ -115,7 +115,7 @@ def test_a_finished_run_that_is_resumed_shows_its_result(tmp_path: Path) -> None
 
 def test_going_further_equals_a_longer_run(tmp_path: Path) -> None:
     assert run("run", "fedavg", *SHORT, "--quiet", "--out", tmp_path / "short").code == 0
-    refused(run("resume", tmp_path / "short", "--rounds", 1), "--rounds 1", "[too-few-rounds]")
+    refused(run("resume", tmp_path / "short", "--rounds", 1), "--rounds 1", "[fewer-rounds-than-planned]")
     assert run("resume", tmp_path / "short", "--rounds", 4, "--quiet").code == 0
     assert run("run", "fedavg", *SHORT, "--rounds", 4, "--quiet", "--out", tmp_path / "long").code == 0
     assert result(tmp_path / "short")["rounds"] == 4

@@ -91,7 +91,7 @@ def test_all_checkpoints_damaged_is_said(tmp_path: Path) -> None:
 def test_going_further_equals_a_longer_run(tmp_path: Path, whole: dict[str, Any]) -> None:
     atoll.search("fedavg", DATA, out=tmp_path / "run", rounds=2, workers=0)
     assert outcome(atoll.resume(tmp_path / "run", rounds=4, data=DATA)) == whole
-    with refused(ConfigError, "too-few-rounds", "--rounds 3", 4):
+    with refused(ConfigError, "fewer-rounds-than-planned", "--rounds 3", 4):
         atoll.resume(tmp_path / "run", rounds=3, data=DATA)
 
 

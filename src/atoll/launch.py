@@ -175,7 +175,8 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
         return experiment
     if rounds < planned:
         raise ConfigError(
-            f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more", code="too-few-rounds"
+            f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more",
+            code="fewer-rounds-than-planned",
         )
     settings = experiment.settings.model_copy(update={"rounds": rounds})
     return experiment.model_copy(update={"settings": settings})

@@ -69,7 +69,8 @@ def check(coding: Any, dtype: np.dtype[Any], size: int, held: Any) -> int:
     carried = length(coding, dtype, size, held)
     if not _believable(coding, dtype, size, carried):
         raise WireError(
-            f"the frame announces {size} values in {carried} bytes, which is more than it may", code="too-many-values"
+            f"the frame announces {size} values in {carried} bytes, which is more than it may",
+            code="coding-implausible",
         )
     return carried
 
