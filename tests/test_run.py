@@ -19,6 +19,7 @@ from atoll.config import resolve
 from atoll.errors import ArchitectureError, ConfigError, DataError, Paused, RunDamaged, RunDirectoryError
 from atoll.reading import Run, load
 from atoll.testing import made_images, made_table
+from refusals import refused
 
 DATA = made_table(clients=4)
 SHORT: dict[str, Any] = {"rounds": 4, "workers": 0}
@@ -41,7 +42,7 @@ def begin(path: Path, stop_after: int, data: Any = DATA, **settings: Any) -> Non
     raw = {"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"workers": 0}}
     experiment = resolve({**raw, "fedavg": {"rounds": 4, **settings}})
     stop = lambda: len(load(path).rounds) >= stop_after  # noqa: E731
-    with pytest.raises(Paused, match=f"stopped after round {stop_after} of 4"):
+    with refused(Paused, "run-stopped", f"{stop_after} of 4"):
         launch.start(experiment, path, data=data, stop=stop)
 
 
@@ -60,7 +61,7 @@ def test_a_run_may_be_stopped_again_and_again(tmp_path: Path, whole: dict[str, A
     begin(path, 0)
     for rounds in (1, 2, 3):
         stop = lambda rounds=rounds: len(load(path).rounds) >= rounds  # noqa: E731
-        with pytest.raises(Paused):
+        with refused(Paused, "run-stopped"):
             launch.resume(path, data=DATA, stop=stop)
     assert outcome(atoll.resume(path, data=DATA)) == whole
 
@@ -83,14 +84,14 @@ def test_all_checkpoints_damaged_is_said(tmp_path: Path) -> None:
     begin(tmp_path / "run", 2)
     for path in (tmp_path / "run" / "checkpoints").glob("*.json"):
         path.write_bytes(b"")
-    with pytest.raises(RunDamaged, match="no checkpoint is intact"):
+    with pytest.raises(RunDamaged, match=str(tmp_path / "run")):
         atoll.resume(tmp_path / "run", data=DATA)
 
 
 def test_going_further_equals_a_longer_run(tmp_path: Path, whole: dict[str, Any]) -> None:
     atoll.search("fedavg", DATA, out=tmp_path / "run", rounds=2, workers=0)
     assert outcome(atoll.resume(tmp_path / "run", rounds=4, data=DATA)) == whole
-    with pytest.raises(ConfigError, match="--rounds 3: the run was planned for 4"):
+    with refused(ConfigError, "fewer-rounds-than-planned", "--rounds 3", 4):
         atoll.resume(tmp_path / "run", rounds=3, data=DATA)
 
 
@@ -125,12 +126,12 @@ def test_rounds_that_fail_are_repeated_and_then_the_run_pauses(tmp_path: Path) -
             seen.append((number, attempt, patience))
 
     settings = {"patience": 2}
-    with pytest.raises(Paused, match=r"round 1 failed 2 times in a row.*nonfinite"):
+    with refused(Paused, "round-failed", "round 1", "2 times", "nonfinite"):
         atoll.search("fedavg", DATA, out=tmp_path / "run", watcher=Watcher(), settings=settings, lr=1e30, **SHORT)
     assert seen == [(1, 1, 2), (1, 2, 2)]
     run = load(tmp_path / "run")
     assert [event["attempt"] for event in run.history] == [1, 2] and run.rounds == [] and not run.finished
-    with pytest.raises(Paused, match="round 1 failed"):  # nothing was changed: it fails in the same way again
+    with refused(Paused, "round-failed", "round 1"):  # nothing was changed: it fails in the same way again
         atoll.resume(tmp_path / "run", data=DATA)
 
 
@@ -139,13 +140,13 @@ def test_rounds_that_fail_are_repeated_and_then_the_run_pauses(tmp_path: Path) -
 
 def test_other_data_is_refused(tmp_path: Path) -> None:
     begin(tmp_path / "run", 1)
-    with pytest.raises(RunDirectoryError, match=r"data\.digest was .* restore it"):
+    with refused(RunDirectoryError, "run-changed", "data.digest"):
         atoll.resume(tmp_path / "run", data=made_table(clients=4, rows=30))
 
 
 def test_data_in_memory_must_be_given_again(tmp_path: Path) -> None:
     begin(tmp_path / "run", 1)
-    with pytest.raises(RunDirectoryError, match=r"in memory.*data=\.\.\."):
+    with refused(RunDirectoryError, "data-in-memory", tmp_path / "run"):
         atoll.resume(tmp_path / "run")
 
 
@@ -156,7 +157,7 @@ def test_a_changed_world_is_refused_with_the_field(tmp_path: Path, part: str, ke
     manifest = json.loads((path / "manifest.json").read_text())
     manifest[part][key] = "other"
     (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(RunDirectoryError, match=rf"{part}\.{key} was 'other'.*--accept-changes"):
+    with refused(RunDirectoryError, "run-changed", f"{part}.{key}", "'other'", "--accept-changes"):
         atoll.resume(path, data=DATA)
     assert launch.resume(path, data=DATA, accept_changes=True).finished
 
@@ -194,15 +195,15 @@ def test_settings_of_the_method_and_of_everything_else(tmp_path: Path) -> None:
 
 def test_mistakes(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(ConfigError, match="did you mean 'fedavg'"):
+    with pytest.raises(ConfigError, match="fedavgg"):
         atoll.search("fedavgg", DATA, out=out)
-    with pytest.raises(ConfigError, match=r"fedavg\.leraning: unknown setting"):
+    with refused(ConfigError, "unknown-setting", "fedavg.leraning"):
         atoll.search("fedavg", DATA, out=out, leraning=1)
-    with pytest.raises(ConfigError, match="give a data set's name"):
+    with refused(ConfigError, "bad-data-argument", "data = 5"):
         atoll.search("fedavg", 5, out=out)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="digitss"):
         atoll.search("fedavg", "digitss", out=out)
-    with pytest.raises(ArchitectureError, match=r"unknown model .transformer."):
+    with pytest.raises(ArchitectureError, match="transformer"):
         atoll.search("fedavg", DATA, out=out, model="transformer")
     assert not out.exists()  # what does not fit is said before anything is written
 
@@ -210,7 +211,7 @@ def test_mistakes(tmp_path: Path) -> None:
 def test_cuda_is_refused_where_there_is_none(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         return
-    with pytest.raises(ConfigError, match=r"engine\.device = 'cuda'.*use cpu"):
+    with refused(ConfigError, "device-missing", "engine.device = 'cuda'", "cpu"):
         atoll.search("fedavg", DATA, out=tmp_path / "run", settings={"engine": {"device": "cuda"}}, **SHORT)
     assert not (tmp_path / "run").exists()
 
@@ -224,7 +225,7 @@ def test_importing_the_room_does_not_hide_the_function() -> None:
 
 def test_only_public_names() -> None:
     assert all(getattr(atoll, name) is not None for name in atoll.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'serach'"):
+    with pytest.raises(AttributeError, match="serach"):
         _ = atoll.serach  # type: ignore[attr-defined]
 
 

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 from atoll import wire
 from atoll.errors import WireError
 from atoll.messages import Tensors
+from refusals import refused
 
 TENSORS = Tensors({"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3, np.float32)})
 
@@ -132,7 +133,7 @@ def test_too_deep_is_an_error_on_both_sides() -> None:
     for _ in range(wire.MAX_DEPTH - 1):
         deep = [deep]
     assert wire.decode(wire.encode({"x": deep})) == {"x": deep}
-    with pytest.raises(TypeError, match="deeper"):
+    with pytest.raises(TypeError, match=str(wire.MAX_DEPTH)):
         wire.encode({"x": [deep]})
     for levels in (wire.MAX_DEPTH + 1, 500, 100_000):
         text = b'{"v":{"x":' + b"[" * levels + b"]" * levels + b'},"a":[],"t":[]}'
@@ -221,17 +222,17 @@ def test_every_cut_and_every_addition_is_noticed() -> None:
     for length in range(len(data)):
         with pytest.raises(WireError):
             wire.decode(data[:length])
-    with pytest.raises(WireError, match="announces"):
+    with refused(WireError, "frame-length-wrong"):
         wire.decode(data + b"\x00")
 
 
 def test_a_held_tensor_must_be_what_the_frame_says_it_is() -> None:
     digest = TENSORS.digest("bias")
     data = wire.encode({"weights": TENSORS.slice(["bias"])}, {digest})
-    with pytest.raises(WireError, match="not held here"):
+    with refused(WireError, "tensor-not-held", digest):
         wire.decode(data)
     for wrong in (np.zeros(4, np.float32), np.zeros(3, np.float64), np.zeros((3, 1), np.float32)):
-        with pytest.raises(WireError, match="it is"):
+        with refused(WireError, "tensor-differs", digest):
             wire.decode(data, {digest: wrong})
 
 

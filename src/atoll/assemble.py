@@ -53,13 +53,19 @@ def _target(target: str, data: str | None) -> Raw:
     if target in method_names():
         if data is None:
             way_out = "name a data set (see `atoll datasets`) or a folder of own data"
-            raise ConfigError(f"{target}: --data is missing; {way_out}")
+            raise ConfigError(f"{target}: --data is missing; {way_out}", code="data-not-named")
         return {"method": target, "data": name_or_folder(data, list(DATASETS))}
     if not target.endswith(".toml") and not Path(target).exists():
-        raise ConfigError(f"'{target}' is neither a method nor an experiment file; {nearest(target, method_names())}")
+        raise ConfigError(
+            f"'{target}' is neither a method nor an experiment file; {nearest(target, method_names())}",
+            code="no-such-experiment",
+        )
     raw = read_file(Path(target))
     if not isinstance(raw.get("method"), str):
-        raise ConfigError(f"{target}: method is missing; write for instance method = 'fedavg' on its first line")
+        raise ConfigError(
+            f"{target}: method is missing; write for instance method = 'fedavg' on its first line",
+            code="method-not-named",
+        )
     if data is not None:
         table = raw.get("data")
         kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
@@ -71,7 +77,8 @@ def _on_sites(target: str, data: str | None) -> Raw:
     """The same for a federation, whose sites hold the data themselves."""
     if data is not None:
         raise ConfigError(
-            f"--data {data}: the sites of a federation have their own data; leave --data or --federation out"
+            f"--data {data}: the sites of a federation have their own data; leave --data or --federation out",
+            code="data-held-by-sites",
         )
     raw: Raw = {"method": target} if target in method_names() else _target(target, None)
     table = raw.get("data")

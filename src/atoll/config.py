@@ -78,13 +78,17 @@ def read_file(path: Path) -> Raw:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         hint = nearest(str(path), method_names())
-        raise ConfigError(f"{path}: no such file, and no method of that name ({hint})") from None
+        raise ConfigError(
+            f"{path}: no such file, and no method of that name ({hint})", code="no-such-experiment"
+        ) from None
     except IsADirectoryError:
-        raise ConfigError(f"{path}: a folder, not an experiment file; own data is named by --data") from None
+        raise ConfigError(
+            f"{path}: a folder, not an experiment file; own data is named by --data", code="experiment-is-folder"
+        ) from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path}: cannot be read ({problem})") from None
+        raise ConfigError(f"{path}: cannot be read ({problem})", code="experiment-unreadable") from None
     except (ValueError, RecursionError) as problem:  # a number of thousands of digits is a plain ValueError
-        raise ConfigError(f"{path}: not valid TOML: {problem}") from None
+        raise ConfigError(f"{path}: not valid TOML: {problem}", code="not-toml") from None
 
 
 def resolve(raw: Raw, complete: bool = False) -> Experiment:
@@ -94,11 +98,13 @@ def resolve(raw: Raw, complete: bool = False) -> Experiment:
     """
     method = raw.get("method")
     if not isinstance(method, str):
-        raise ConfigError(f"method = {method!r}: must name a method; {nearest('', method_names())}")
+        raise ConfigError(
+            f"method = {method!r}: must name a method; {nearest('', method_names())}", code="method-not-named"
+        )
     method_class = find_method(method)
     for key in raw:
         if key not in (*COMMON, method):
-            raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}")
+            raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}", code="unknown-setting")
     merged = dict(raw) if complete else merge(preset(method, raw.get("preset", "small")), raw)
     settings = _validate(method_class.Config, merged.pop(method, {}), method)
     experiment: Experiment = _validate(Experiment, {**merged, "settings": settings}, "")
@@ -115,7 +121,7 @@ def resolve_data(raw: Raw) -> tuple[DataSettings, int]:
 def preset(method: str, name: Any) -> Raw:
     """The tables of a preset that ships with the package."""
     if name not in PRESETS:
-        raise ConfigError(f"preset = {name!r}: unknown; {nearest(str(name), PRESETS)}")
+        raise ConfigError(f"preset = {name!r}: unknown; {nearest(str(name), PRESETS)}", code="unknown-preset")
     text = resources.files("atoll.presets").joinpath(method, f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -134,7 +140,10 @@ def override(raw: Raw, assignment: str) -> Raw:
     path, equals, text = assignment.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
-        raise ConfigError(f"--set {assignment}: must have the form key=value, for instance --set fedavg.lr=0.05")
+        raise ConfigError(
+            f"--set {assignment}: must have the form key=value, for instance --set fedavg.lr=0.05",
+            code="bad-assignment",
+        )
     value: Any = text
     try:
         table = tomllib.loads(f"value = {text}")
@@ -194,26 +203,27 @@ def _validate(model: type[Any], values: Any, place: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as problem:
-        raise ConfigError(_one_line(problem, model, place)) from None
+        text, code = _one_line(problem, model, place)
+        raise ConfigError(text, code=code) from None
 
 
-def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> str:
-    """The first fault in words: where it is, what stands there, what the rule is."""
+def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> tuple[str, str]:
+    """The first fault in words (where it is, what stands there, what the rule is), and its code."""
     first = problem.errors()[0]
     path = ".".join(str(part) for part in ((place,) if place else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"{path}: unknown setting; {nearest(str(first['loc'][-1]), _known(model, first['loc'][:-1]))}"
+        hint = nearest(str(first["loc"][-1]), _known(model, first["loc"][:-1]))
+        return f"{path}: unknown setting; {hint}", "unknown-setting"
     if first["type"] == "missing":
-        return f"{path}: missing; it must be set"
+        return f"{path}: missing; it must be set", "missing-setting"
     if first["type"] in ("model_type", "dict_type"):
-        return (
-            f"{path} = {first['input']!r}: must be a table; write [{path}] on a line of its own and its settings below"
-        )
+        rule = f"must be a table; write [{path}] on a line of its own and its settings below"
+        return f"{path} = {first['input']!r}: {rule}", "not-a-table"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error" and path in ("", "data", "network"):
-        return message
-    return f"{path} = {first['input']!r}: {message}"
+        return message, "invalid-setting"
+    return f"{path} = {first['input']!r}: {message}", "invalid-setting"
 
 
 def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:

@@ -85,7 +85,8 @@ def resume(
         _prepare(experiment)
         if data is None and experiment.data.name == IN_MEMORY:
             raise RunDirectoryError(
-                f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)"
+                f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)",
+                code="data-in-memory",
             )
         engine = _engine(experiment, data, data_dir, path, grid)
         manifest = load(path).manifest
@@ -113,7 +114,9 @@ def _prepare(experiment: Experiment) -> None:
     device = experiment.engine.device
     here = experiment.engine.name != "flower"  # sites compute on their own machines
     if device != "cpu" and here and not torch.cuda.is_available():
-        raise ConfigError(f"engine.device = {device!r}: torch finds no such device here; use cpu")
+        raise ConfigError(
+            f"engine.device = {device!r}: torch finds no such device here; use cpu", code="device-missing"
+        )
 
 
 def _engine(
@@ -171,7 +174,10 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
     if rounds is None:
         return experiment
     if rounds < planned:
-        raise ConfigError(f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more")
+        raise ConfigError(
+            f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more",
+            code="fewer-rounds-than-planned",
+        )
     settings = experiment.settings.model_copy(update={"rounds": rounds})
     return experiment.model_copy(update={"settings": settings})
 
@@ -199,4 +205,5 @@ def _refuse_changes(path: Path, old: dict[str, Any], new: dict[str, Any]) -> Non
                 raise RunDirectoryError(
                     f"{path}: {part}.{key} was {before!r} when the run started and is {now!r} now; the result would "
                     "not be the same; restore it, or go on all the same with --accept-changes",
+                    code="run-changed",
                 )

@@ -54,7 +54,7 @@ class Loop:
             value = self._value(state, metrics, clock.seconds, tried)
             if self.stop():
                 self._checkpoint(state, value)
-                raise Paused(f"stopped after round {state.round} of {self.rounds}")
+                raise Paused(f"stopped after round {state.round} of {self.rounds}", code="run-stopped")
             if checkpoint.due():
                 checkpoint.measure(partial(self._checkpoint, state, value))
             state, metrics = self._round(state, value, clock, tried)
@@ -106,7 +106,7 @@ class Loop:
             self._after_round(state, metrics, clock)
             return state, metrics
         self._checkpoint(state, value | {"tried": tried + self.patience})
-        raise Paused(f"round {number} failed {self.patience} times in a row: {reason}", hopeful)
+        raise Paused(f"round {number} failed {self.patience} times in a row: {reason}", hopeful, code="round-failed")
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
         offers = self.method.offers(state)
@@ -148,7 +148,7 @@ class Loop:
             except TooFewReplies as problem:
                 reason = str(problem)
         self._checkpoint(state, value | {"tried": tried + self.patience})  # what was asked since is asked again
-        raise Paused(f"the search is done, its networks could not be measured: {reason}")
+        raise Paused(f"the search is done, its networks could not be measured: {reason}", code="results-not-measured")
 
     def _keep(self, candidate: Candidate) -> dict[str, Any]:
         kept = {

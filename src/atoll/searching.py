@@ -127,4 +127,7 @@ def _table(data: str | Path | Mapping[str, Any] | Federated) -> dict[str, Any]:
         return dict(data)
     if isinstance(data, (str, Path)):
         return dict(name_or_folder(str(data), list(DATASETS)))
-    raise ConfigError(f"data = {data!r}: give a data set's name, a folder, a table of data settings or a Federated")
+    raise ConfigError(
+        f"data = {data!r}: give a data set's name, a folder, a table of data settings or a Federated",
+        code="bad-data-argument",
+    )

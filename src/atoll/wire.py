@@ -91,7 +91,10 @@ def decode(
     sent += [_Announced(*kind, *row[3:]) for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
     lengths = [one.nbytes for one in sent]
     if len(view) - start != sum(lengths):
-        raise WireError(f"the frame announces {sum(lengths)} bytes of arrays and carries {len(view) - start}")
+        raise WireError(
+            f"the frame announces {sum(lengths)} bytes of arrays and carries {len(view) - start}",
+            code="frame-length-wrong",
+        )
     blobs: list[Array] = []
     for one, length in zip(sent, lengths, strict=True):
         blobs.append(one.read(view[start : start + length]))
@@ -103,7 +106,7 @@ def decode(
     ]
     payload = put_together(tree, arrays, tensors, [row[2] for row in tensor_rows] if digests else None)
     if not isinstance(payload, dict):
-        raise WireError("a payload must be a table")
+        raise WireError("a payload must be a table", code="payload-not-table")
     return payload
 
 
@@ -147,7 +150,7 @@ def _flatten(value: Any, parts: Parts, where: str, depth: int) -> Any:
 
 def _assemble(tree: Any, arrays: list[Array], tensors: list[Array], digests: list[str] | None, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise WireError(f"the frame's values are nested deeper than {MAX_DEPTH}")
+        raise WireError(f"the frame's values are nested deeper than {MAX_DEPTH}", code="nested-too-deep")
     if isinstance(tree, list):
         return [_assemble(item, arrays, tensors, digests, depth + 1) for item in tree]
     if not isinstance(tree, dict):
@@ -157,13 +160,13 @@ def _assemble(tree: Any, arrays: list[Array], tensors: list[Array], digests: lis
     if tree.keys() == {"$tensors"}:
         return _tensors(tree["$tensors"], tensors, digests)
     if any(key.startswith("$") for key in tree):
-        raise WireError("the frame has a key that starts with '$' and is none of ours")
+        raise WireError("the frame has a key that starts with '$' and is none of ours", code="reserved-key")
     return {key: _assemble(item, arrays, tensors, digests, depth + 1) for key, item in tree.items()}
 
 
 def _tensors(names: Any, tensors: list[Array], digests: list[str] | None) -> Tensors:
     if not isinstance(names, dict):
-        raise WireError("a set of tensors must be a table of names")
+        raise WireError("a set of tensors must be a table of names", code="tensors-not-table")
     places = {name: _position(place, tensors) for name, place in names.items()}
     result = Tensors({name: tensors[place] for name, place in places.items()})
     if digests is not None:
@@ -228,17 +231,17 @@ def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes
 
 def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
-        raise WireError("not a frame: it does not start with ATL1")
+        raise WireError("not a frame: it does not start with ATL1", code="not-a-frame")
     length = int.from_bytes(view[4:8], "little")
     if length > MAX_HEADER or 8 + length > len(view):
-        raise WireError(f"the frame's header announces {length} bytes, more than there are")
+        raise WireError(f"the frame's header announces {length} bytes, more than there are", code="frame-truncated")
     try:
         header = json.loads(bytes(view[8 : 8 + length]).decode())
     except (ValueError, RecursionError) as problem:
-        raise WireError("the frame's header is not JSON") from problem
+        raise WireError("the frame's header is not JSON", code="header-not-json") from problem
     form = {"v": dict, "a": list, "t": list}
     if not isinstance(header, dict) or not all(isinstance(header.get(key), kind) for key, kind in form.items()):
-        raise WireError("the frame's header has not the form of one of ours")
+        raise WireError("the frame's header has not the form of one of ours", code="header-invalid")
     return header, 8 + length
 
 
@@ -247,13 +250,13 @@ def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     whole = isinstance(row, list) and len(row) == (length + 1 if length == 4 and _without_zeros(row) else length)
     plain = whole and isinstance(row[0], str) and row[0] in DTYPES
     if not plain or (length == 4 and not (isinstance(row[2], str) and (row[3] in (0, 1) or _without_zeros(row)))):
-        raise WireError("the frame announces an array of an unknown kind")
+        raise WireError("the frame announces an array of an unknown kind", code="array-kind-unknown")
     shape = row[1]
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise WireError("the frame announces an array of an impossible shape")
+        raise WireError("the frame announces an array of an impossible shape", code="array-shape-impossible")
     # Each side alone must be possible: numpy refuses a huge side even where another one is zero.
     if any(type(side) is not int or side < 0 for side in shape) or math.prod(filter(None, shape)) >= MAX_VALUES:
-        raise WireError("the frame announces an array of an impossible shape")
+        raise WireError("the frame announces an array of an impossible shape", code="array-shape-impossible")
     return np.dtype(row[0]), tuple(shape)
 
 
@@ -265,13 +268,15 @@ def _lookup(digest: str, kind: tuple[np.dtype[Any], tuple[int, ...]], held: Mapp
     """A tensor that was only named, checked against what the frame says of it."""
     array = (held or {}).get(digest)
     if array is None:
-        raise WireError(f"the frame names tensor {digest!r}, which is not held here")
+        raise WireError(f"the frame names tensor {digest!r}, which is not held here", code="tensor-not-held")
     if (array.dtype, array.shape) != kind:
-        raise WireError(f"the frame calls tensor {digest!r} {kind}; it is {(array.dtype, array.shape)}")
+        raise WireError(
+            f"the frame calls tensor {digest!r} {kind}; it is {(array.dtype, array.shape)}", code="tensor-differs"
+        )
     return array
 
 
 def _position(place: Any, items: list[Array]) -> int:
     if type(place) is not int or not 0 <= place < len(items):
-        raise WireError("the frame refers to an array that it does not carry")
+        raise WireError("the frame refers to an array that it does not carry", code="array-not-carried")
     return place

@@ -60,12 +60,18 @@ def write(array: Array, coding: int) -> bytes | memoryview:
 def check(coding: Any, dtype: np.dtype[Any], size: int, held: Any) -> int:
     """The bytes that a coding announced in a frame must carry; refused before anything is allocated."""
     if type(coding) is not int or coding not in CODINGS or type(held) is not int or not 0 <= held <= size:
-        raise WireError("the frame announces a tensor in an unknown coding")
+        raise WireError("the frame announces a tensor in an unknown coding", code="unknown-coding")
     if coding != DENSE and dtype.kind != "f":
-        raise WireError(f"the frame announces a tensor of {dtype} without its zeros; only floats are sent like that")
+        raise WireError(
+            f"the frame announces a tensor of {dtype} without its zeros; only floats are sent like that",
+            code="coding-needs-floats",
+        )
     carried = length(coding, dtype, size, held)
     if not _believable(coding, dtype, size, carried):
-        raise WireError(f"the frame announces {size} values in {carried} bytes, which is more than it may")
+        raise WireError(
+            f"the frame announces {size} values in {carried} bytes, which is more than it may",
+            code="coding-implausible",
+        )
     return carried
 
 
@@ -80,12 +86,15 @@ def read(data: memoryview, coding: int, dtype: np.dtype[Any], size: int, held: i
         packed = np.frombuffer(data, dtype=np.uint8, count=places)
         present = np.unpackbits(packed, count=size).astype(np.bool_)
         if int(np.count_nonzero(present)) != held:
-            raise WireError(f"a tensor's bits name {int(np.count_nonzero(present))} values and it carries {held}")
+            raise WireError(
+                f"a tensor's bits name {int(np.count_nonzero(present))} values and it carries {held}",
+                code="bit-count-differs",
+            )
         whole[present] = values
         return whole
     index = np.frombuffer(data, dtype=_place(size), count=held).astype(np.int64)
     if held and (index[-1] >= size or (np.diff(index) <= 0).any()):
-        raise WireError("a tensor's positions are not in order or point outside of it")
+        raise WireError("a tensor's positions are not in order or point outside of it", code="positions-invalid")
     whole[index] = values
     return whole
 

@@ -20,6 +20,7 @@ from atoll.sites.node import run_node
 from atoll.sites.processes import descendants, stop_all
 from atoll.sites.status import status
 from deployment import Deployment, run_atoll, wait_for, write_rows
+from refusals import refused
 
 pytestmark = pytest.mark.deploy
 
@@ -103,7 +104,7 @@ def test_a_key_that_is_not_registered_is_refused(deployment: Deployment, tmp_pat
     bundle = stranger(deployment, tmp_path / "bundle")
     before = len(Control(deployment.layout).nodes())
     said: list[str] = []
-    with pytest.raises(SiteError, match=r"refuses site 'north'.*does not know the key"):
+    with refused(SiteError, "site-refused", "'north'", bundle.key):
         run_node(bundle, write_rows(tmp_path / "rows.csv"), said.append, lambda: False, patience=1)
     assert not any("connected to" in line for line in said)
     assert len(Control(deployment.layout).nodes()) == before, "nothing is half registered"
@@ -114,7 +115,7 @@ def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_pa
     bundle = stranger(deployment, tmp_path / "bundle", other)
     ended = run_atoll("site", "join", bundle.folder, "--data", write_rows(tmp_path / "rows.csv"), "--yes")
     assert ended.returncode == 2
-    assert "not of this bundle's authority" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    assert "[certificate-wrong-authority]" in ended.stderr and len(ended.stderr.splitlines()) == 1
     # Flower's own node, started by hand, does not let itself be talked into it either.
     command = node_command(bundle, tmp_path)
     with open(tmp_path / "node.log", "wb") as log:
@@ -130,9 +131,9 @@ def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_pa
 def test_a_site_joins_once_on_a_machine_and_once_at_all(joined: Deployment, tmp_path: Path) -> None:
     bundle, data = joined.layout.bundles / "north", joined.folder / "data" / "north"
     again = run_atoll("site", "join", bundle, "--data", data, "--yes")
-    assert again.returncode == 2 and "running already" in again.stderr
+    assert again.returncode == 2 and "[already-running]" in again.stderr
     shutil.copytree(bundle, tmp_path / "copy", ignore=shutil.ignore_patterns("work"))
-    with pytest.raises(SiteError, match="another node is connected under this name"):
+    with refused(SiteError, "site-refused", "'north'"):
         run_node(Bundle.open(tmp_path / "copy"), data, lambda _: None, lambda: False, patience=1)
     assert {site.name: site.state for site in status(joined.layout).sites}["north"] == "online"
 
@@ -156,7 +157,7 @@ def test_a_site_can_come_later_and_leave_for_ever(deployment: Deployment) -> Non
 
 def test_a_second_server_of_the_same_federation_is_refused(deployment: Deployment) -> None:
     ended = run_atoll("federation", "server", deployment.layout.folder)
-    assert ended.returncode == 2 and "running already" in ended.stderr
+    assert ended.returncode == 2 and "[already-running]" in ended.stderr
 
 
 def test_a_taken_port_is_named(tmp_path: Path, deployment: Deployment) -> None:
@@ -167,4 +168,4 @@ def test_a_taken_port_is_named(tmp_path: Path, deployment: Deployment) -> None:
     )
     assert made.returncode == 0
     ended = run_atoll("federation", "server", tmp_path / "other")
-    assert ended.returncode == 2 and f"port {ports[1]}" in ended.stderr
+    assert ended.returncode == 2 and f"port {ports[1]}" in ended.stderr and "[port-in-use]" in ended.stderr

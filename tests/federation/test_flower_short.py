@@ -18,6 +18,7 @@ from atoll.rng import stream
 from federation.real_link import RealLink
 from federation.three_sites import ThreeSites
 from outcomes import outcome
+from refusals import refused
 
 CONTRACT = Path(__file__).parent / "link_contract"
 SEARCHES = {"realtime": {"rounds": 2}, "nevofed": {"rounds": 2, "population": 12}}
@@ -71,7 +72,7 @@ def test_two_sites_give_the_same_result_as_one_place(connected: Connected, tmp_p
 @pytest.mark.deploy
 def test_what_the_servers_program_refuses_is_told_to_the_user(connected: Connected, tmp_path: Path) -> None:
     wrong = connected.sites.experiment("fedavg", "flower", rounds=1, data={"rows": 9})
-    with pytest.raises(ConfigError, match=r"data\.rows: sites have their own data"):
+    with refused(ConfigError, "data-held-by-sites", "data.rows"):
         flower_run.start(connected.real.link, wrong, tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()
 

@@ -20,6 +20,7 @@ from atoll.federation.flower_mail import PREPARE, TASK, frame_of
 from federation.thread_grid import ThreadGrid
 from federation.three_sites import NAMES, ThreeSites, write_images, write_rows
 from outcomes import outcome
+from refusals import refused
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 2, "hidden": [8]},
@@ -66,7 +67,7 @@ def test_sites_with_images(tmp_path: Path, method: str) -> None:
 def test_other_image_sizes_are_refused_on_both_sides(tmp_path: Path) -> None:
     sites = ThreeSites(tmp_path / "sites", images=True)
     write_images(sites.root / "apart" / "west" / "data" / "anything.npz", 2, side=9)
-    text = refused(sites, tmp_path)
+    text = opening_refused(sites, tmp_path)
     reason = "its rows have shape 9x9 uint8, at site 'north' 8x8 uint8; all sites need the same"
     assert f"site 'west': {reason}" in text
     assert reason in notice(sites, "west")
@@ -169,7 +170,7 @@ class _Broken:
 
 def test_a_link_that_fails_pauses_a_run(tmp_path: Path, sites: ThreeSites) -> None:
     experiment = sites.experiment("fedavg", "flower", rounds=2, hidden=[8])
-    with pytest.raises(Paused, match=r"the link to the sites failed \(ConnectionError: the push session"):
+    with refused(Paused, "link-failed", "ConnectionError", "the push session may have expired"):
         launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), TASK, 10))
     there = launch.resume(tmp_path / "there", grid=sites.grid())
     here = launch.start(sites.experiment("fedavg", "local", rounds=2, hidden=[8]), tmp_path / "here")
@@ -178,7 +179,7 @@ def test_a_link_that_fails_pauses_a_run(tmp_path: Path, sites: ThreeSites) -> No
 
 def test_a_link_that_fails_before_a_run_leaves_nothing(tmp_path: Path, sites: ThreeSites) -> None:
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[8])
-    with pytest.raises(SiteError, match=r"the link to the sites failed.*start the run again"):
+    with refused(SiteError, "link-failed-at-start", "ConnectionError"):
         launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), PREPARE, 1))
     assert not (tmp_path / "there").exists()
 
@@ -195,13 +196,13 @@ def test_a_finished_run_can_go_further(tmp_path: Path, sites: ThreeSites) -> Non
 # -- refused ----------------------------------------------------------------------------------------------------------
 
 
-def refused(
+def opening_refused(
     sites: ThreeSites, tmp_path: Path, grid: ThreadGrid | None = None, wait: float = 60.0, **options: Any
 ) -> str:
     """Why the run does not start; nothing of it is written."""
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], **options)
     experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"wait": wait})})
-    with pytest.raises(SiteError) as caught:
+    with refused(SiteError, "too-few-sites") as caught:
         launch.start(experiment, tmp_path / "there", grid=grid or sites.grid())
     assert not (tmp_path / "there").exists()
     return str(caught.value)
@@ -222,10 +223,9 @@ def own_file(sites: ThreeSites, name: str) -> Path:
 
 def test_other_columns_are_refused_on_both_sides(tmp_path: Path, sites: ThreeSites) -> None:
     own_file(sites, "west").write_text(own_file(sites, "west").read_text().replace("weight", "mass"))
-    text = refused(sites, tmp_path)
-    reason = "site 'west': it has no column 'weight', which site 'north' has; all sites need the same columns"
-    assert reason in text and text.endswith("begin without them: --set engine.sites=2")
-    assert "no column 'weight'" in notice(sites, "west")
+    text = opening_refused(sites, tmp_path)
+    assert all(value in text for value in ("'west'", "'weight'", "'north'", "engine.sites=2"))
+    assert "'weight'" in notice(sites, "west")
 
 
 def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites: ThreeSites) -> None:
@@ -248,13 +248,13 @@ def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites:
 )
 def test_a_site_says_what_is_wrong_with_its_data(tmp_path: Path, sites: ThreeSites, text: str, words: str) -> None:
     own_file(sites, "south").write_text(text)
-    assert words in refused(sites, tmp_path)
+    assert words in opening_refused(sites, tmp_path)
     assert words in notice(sites, "south")
 
 
 def test_a_class_that_was_not_declared_is_refused(tmp_path: Path, sites: ThreeSites) -> None:
     own_file(sites, "west").write_text(own_file(sites, "west").read_text().replace("unclear", "gone"))
-    text = refused(sites, tmp_path, data={"classes": ("well", "ill", "unclear")})
+    text = opening_refused(sites, tmp_path, data={"classes": ("well", "ill", "unclear")})
     assert "2 of 3 sites can take part (site 'west': class 'gone' is not among data.classes" in text
 
 
@@ -262,7 +262,9 @@ def test_a_site_that_is_not_there(tmp_path: Path, sites: ThreeSites) -> None:
     grid = ThreadGrid()
     for name in NAMES[:2]:
         grid.connect(sites.handler(name))
-    assert "2 of 3 sites can take part (site 'west': it is not connected)" in refused(sites, tmp_path, grid, wait=3.0)
+    assert "2 of 3 sites can take part (site 'west': it is not connected)" in opening_refused(
+        sites, tmp_path, grid, wait=3.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_two_nodes_under_one_name(tmp_path: Path, sites: ThreeSites) -> None:
     grid = sites.grid()
     grid.connect(sites.handler("south"))
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
-    with pytest.raises(SiteError, match="two nodes have joined under this name"):
+    with refused(SiteError, "too-few-sites", "site 'south'"):
         launch.start(experiment, tmp_path / "there", grid=_Patient(grid))
     assert "two nodes" in notice(sites, "south")
 
@@ -323,14 +325,15 @@ def test_a_node_that_gives_another_name_than_it_is_registered_by(tmp_path: Path,
     grid = ThreadGrid()
     for name, registered in (("north", "north"), ("south", "south"), ("south", "west")):
         grid.connect(sites.handler(name), name=registered)
-    text = refused(sites, tmp_path, grid)
-    assert "site 'west': its node says that it is 'south'; join with the bundle of 'west'" in text
+    text = opening_refused(sites, tmp_path, grid)
+    assert "site 'west'" in text and "'south'" in text
 
 
 def test_a_method_that_a_site_forbids(tmp_path: Path, sites: ThreeSites) -> None:
     path = sites.root / "apart" / "south" / "site.toml"
     path.write_text(path.read_text().replace('# methods = ["fedavg", "realtime"]', 'methods = ["nevofed"]'))
-    assert "site 'south' refuses: method 'fedavg' is not allowed here" in refused(sites, tmp_path)
+    text = opening_refused(sites, tmp_path)
+    assert "'south'" in text and "'fedavg'" in text
 
 
 def test_label_counts_leave_only_where_the_site_allows_it(tmp_path: Path, sites: ThreeSites) -> None:
@@ -359,16 +362,16 @@ def test_data_that_changes_during_a_run_is_refused(tmp_path: Path, sites: ThreeS
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "named"),
     [({"clients": 2}, "data.clients"), ({"partition": "iid"}, "data.partition = 'iid'"), ({"rows": 9}, "data.rows")],
 )
-def test_settings_that_deal_data_out_are_refused(sites: ThreeSites, tmp_path: Path, data: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_settings_that_deal_data_out_are_refused(sites: ThreeSites, tmp_path: Path, data: Any, named: str) -> None:
+    with refused(ConfigError, "data-held-by-sites", named):
         launch.start(sites.experiment("fedavg", "flower", data=data), tmp_path / "there", grid=sites.grid())
 
 
 def test_a_method_that_pools_all_data_is_refused(sites: ThreeSites, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs all data in one place"):
+    with refused(ConfigError, "pooled-data-needed", "central"):
         launch.start(sites.experiment("central", "flower"), tmp_path / "there", grid=sites.grid())
 
 

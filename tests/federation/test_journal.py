@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from atoll.data import Federated
 from atoll.errors import RunDamaged
@@ -19,6 +18,7 @@ from atoll.federation.local import SerialTransport
 from atoll.ledger import Ledger
 from atoll.messages import Reply, Task
 from atoll.testing import made_table
+from refusals import refused
 
 DATA = made_table(clients=3)
 ONE, TWO, THREE = DATA.names
@@ -218,5 +218,5 @@ def test_damage_in_the_middle_is_said(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
-    with pytest.raises(RunDamaged, match="damaged at byte 0"):
+    with refused(RunDamaged, "journal-damaged", path, "byte 0"):
         opened(tmp_path)

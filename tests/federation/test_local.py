@@ -23,6 +23,7 @@ from atoll.federation.local import LocalFederation, scratch_folder
 from atoll.messages import Task
 from atoll.testing import made_table
 from programs import children_of
+from refusals import refused
 
 DATA = made_table(clients=6)
 ONE, TWO = DATA.names[:2]
@@ -174,7 +175,7 @@ def test_closing_ends_the_workers_and_removes_the_scratch_folder(
 def test_a_worker_that_cannot_start_is_said() -> None:
     with (
         LocalFederation(DATA, 1, 1, preload=["no_such_module"]) as federation,
-        pytest.raises(AtollError, match=r"cannot start.*no_such_module"),
+        refused(AtollError, "worker-cannot-start", "no_such_module"),
     ):
         federation.begin(1)
         list(federation.map([task(ONE, "echo", value=1)]))

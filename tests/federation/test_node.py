@@ -19,6 +19,7 @@ from atoll.federation.node_store import MemoryFolder, MemoryLost, TensorFolder, 
 from atoll.messages import Payload, Tensors
 from atoll.sites.limits import Limits
 from atoll.testing import made_table
+from refusals import refused
 
 DATA = made_table(clients=2)
 NAME = DATA.names[0]
@@ -130,7 +131,7 @@ def test_versions_of_memory(tmp_path: Path) -> None:
         kept.write(version, {"version": version, "values": np.arange(version)})
     assert kept.read(None) == {} and kept.read(7)["version"] == 7
     kept.forget_before(7)
-    with pytest.raises(MemoryLost):
+    with refused(MemoryLost, "memory-lost", "task 3"):
         kept.read(3)
     assert len(kept.read(9)["values"]) == 9
 
@@ -149,5 +150,5 @@ def test_runs_that_have_long_been_silent_are_forgotten(tmp_path: Path) -> None:
 def test_only_the_owner_sees_a_runs_folder(tmp_path: Path) -> None:
     with run_folder(tmp_path, RUN) as folder:
         assert folder.stat().st_mode & 0o077 == 0
-    with pytest.raises(AtollError), run_folder(tmp_path, "../x"):
+    with refused(AtollError, "bad-run-name", "../x"), run_folder(tmp_path, "../x"):
         pass

@@ -14,6 +14,7 @@ from atoll.errors import ConfigError, RunDirectoryError
 from atoll.report.boxes import draw_boxes
 from atoll.report.comparison import gather, mann_whitney, markdown, spread
 from atoll.sweeping import seeds_from
+from refusals import refused
 
 
 def write_run(folder: Path, method: str, seed: int, f1: dict[str, float], **objectives: float) -> None:
@@ -72,10 +73,10 @@ def test_box_plots_are_drawn(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="neither a run directory nor a folder of them"):
+    with refused(RunDirectoryError, "no-runs-found", tmp_path):
         gather([tmp_path])
     write_run(tmp_path / "bare", "fedavg", 1, {})
-    with pytest.raises(RunDirectoryError, match="no finished run"):
+    with refused(RunDirectoryError, "no-finished-run", "fedavg"):
         gather([tmp_path / "bare"])
 
 

@@ -29,6 +29,7 @@ from atoll.search.neat.start import first_generation
 from atoll.search.neat.structure import mutate_structure
 from atoll.searching import search
 from atoll.testing import made_table
+from refusals import refused
 
 OUT = OUTPUTS_FROM
 SCHEMA = Schema("table", (4,), ("calm", "busy", "odd"), ("age", "pulse", "<b>&", "x"))
@@ -148,5 +149,5 @@ def test_a_run_is_explained_in_files(tmp_path: Path) -> None:
 
 def test_other_networks_are_not_explained(tmp_path: Path) -> None:
     run = search("fedavg", made_table(), out=tmp_path / "run", rounds=1, workers=0, hidden=[4])
-    with pytest.raises(RunDirectoryError, match="no evolved network"):
+    with refused(RunDirectoryError, "not-an-evolved-network", run.path, "'high'"):
         explain(run, "high", tmp_path / "out")

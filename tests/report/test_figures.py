@@ -13,6 +13,7 @@ from atoll.cli import app
 from atoll.errors import AtollError, ConfigError, RunDirectoryError
 from atoll.reading import Run
 from atoll.report.figures import draw_figures
+from refusals import refused
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -100,21 +101,24 @@ def test_mistakes_are_said_before_anything_is_written(searched: Run, made_run: A
     out = tmp_path / "out"
     empty = made_run("empty", "fedavg", [])
     useless = made_run("useless", "fedavg", [{"clients": 3}])
-    cases: list[tuple[list[Path], dict[str, Any], type[AtollError], str]] = [
-        ([tmp_path / "nowhere"], {}, RunDirectoryError, "not a run directory"),
-        ([searched.path, empty.path], {}, RunDirectoryError, "no round is done yet"),
-        ([searched.path], {"beside": [tmp_path]}, RunDirectoryError, "not a run directory"),
-        ([searched.path], {"kind": "pdf"}, ConfigError, "png, svg"),
-        ([useless.path], {}, RunDirectoryError, "no figures"),
+    cases: list[tuple[list[Path], dict[str, Any], type[AtollError], str, object]] = [
+        ([searched.path, empty.path], {}, RunDirectoryError, "no-round-done", empty.path),
+        ([searched.path], {"kind": "pdf"}, ConfigError, "unknown-picture-format", "'pdf'"),
+        ([useless.path], {}, RunDirectoryError, "run-without-figures", useless.path),
     ]
-    for directories, options, kind, message in cases:
-        with pytest.raises(kind, match=message):
+    for directories, options, kind, code, named in cases:
+        with refused(kind, code, named):
             draw_figures(directories, out=out, **options)
         assert not out.exists()
+    with pytest.raises(RunDirectoryError, match="nowhere"):
+        draw_figures([tmp_path / "nowhere"], out=out)
+    with pytest.raises(RunDirectoryError, match=str(tmp_path)):
+        draw_figures([searched.path], out=out, beside=[tmp_path])
+    assert not out.exists()
 
 
 def test_a_file_in_the_way_is_said(searched: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ConfigError, match="cannot write"):
+    with refused(ConfigError, "cannot-write-file", blocked):
         draw_figures([searched.path], out=blocked)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from atoll.errors import ConfigError
 from atoll.reading import Run
 from atoll.report.figures import draw_figures
 from atoll.report.policy import draw_policy, policy_rounds
+from refusals import refused
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -55,5 +54,5 @@ def test_beside_a_training_the_search_has_no_curve_of_its_own(made_run: Any, tra
 
 
 def test_runs_without_a_policy_are_refused(trained: Run, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="none of these runs has a policy to draw"):
+    with refused(ConfigError, "nothing-to-draw"):
         draw_policy({"trained": trained}, tmp_path / "none.png")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from atoll.errors import RunDirectoryError
 from atoll.reading import Run
 from atoll.report.tracks import front, hypervolume, tracks
+from refusals import refused
 
 
 def test_a_search_has_a_track_for_high_and_one_for_knee(searched: Run) -> None:
@@ -60,5 +59,6 @@ def test_a_training_has_no_front(trained: Run) -> None:
 
 
 def test_a_run_without_rounds_says_so(made_run: Any) -> None:
-    with pytest.raises(RunDirectoryError, match="no round is done yet"):
-        tracks(made_run("empty", "fedavg", []))
+    run = made_run("empty", "fedavg", [])
+    with refused(RunDirectoryError, "no-round-done", run.path):
+        tracks(run)

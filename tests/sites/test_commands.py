@@ -44,23 +44,28 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
 def test_mistakes_are_one_line_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for sites, host in (("../../x", "localhost"), ("a,a", "localhost"), ("a" * 99, "localhost"), ("a", "no host")):
+    for sites, host, problem in (
+        ("../../x", "localhost", "bad-site-name"),
+        ("a,a", "localhost", "site-name-twice"),
+        ("a" * 99, "localhost", "bad-site-name"),
+        ("a", "no host", "bad-host"),
+    ):
         options = ("--sites", sites, "--host", host)
         code, said = typed(monkeypatch, capsys, "federation", "init", tmp_path / "new", *options)
-        assert code == 2 and len(said.splitlines()) == 1, said
+        assert code == 2 and len(said.splitlines()) == 1 and f"[{problem}]" in said, said
     assert list(tmp_path.iterdir()) == []
     for words in (("server",), ("status",), ("add", "x"), ("remove", "x"), ("renew",)):
         code, said = typed(monkeypatch, capsys, "federation", words[0], tmp_path, *words[1:])
-        assert code == 2 and "no federation here" in said
+        assert code == 2 and "[no-federation-here]" in said
     code, said = typed(monkeypatch, capsys, "site", "join", tmp_path, "--data", tmp_path)
-    assert code == 2 and "site.toml: missing" in said
+    assert code == 2 and "[site-file-missing]" in said and "site.toml" in said
 
 
 def test_status_and_doctor_of_a_federation_that_does_not_run(federation: Path) -> None:
     shown = run_atoll("federation", "status", federation)
     assert shown.returncode == 0 and "not running; start it with" in shown.stdout and "north" in shown.stdout
     waited = run_atoll("federation", "status", federation, "--wait", "0.1")
-    assert waited.returncode == 2 and "not connected: north, south" in waited.stderr
+    assert waited.returncode == 2 and "[sites-not-connected]" in waited.stderr and "north, south" in waited.stderr
     doctor = run_atoll("doctor", "--federation", federation)
     assert doctor.returncode == 2 and "WRONG the server is not running" in doctor.stdout
 
@@ -81,7 +86,7 @@ def test_joining_shows_asks_and_can_be_declined(federation: Path, tmp_path: Path
 def test_joining_with_data_that_cannot_be_read(federation: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     ended = run_atoll("site", "join", federation / "bundles" / "north", "--data", tmp_path / "empty", "--yes")
-    assert ended.returncode == 2 and "the folder is empty" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    assert ended.returncode == 2 and "[data-folder-empty]" in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
 def test_the_start_scripts_call_the_right_commands(federation: Path, tmp_path: Path) -> None:

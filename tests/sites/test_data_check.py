@@ -9,6 +9,7 @@ import pytest
 
 from atoll.errors import DataError
 from atoll.sites.data_check import look
+from refusals import refused
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -39,25 +40,25 @@ def test_gaps_and_words_are_told_of_but_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "named"),
     [
-        ("rows.csv", "", "empty"),
-        ("rows.csv", "x,label\n", "no rows"),
-        ("rows.csv", "x,outcome\n1,0\n2,1\n", "no label column 'label'"),
-        ("rows.txt", "x,label\n1,0\n", "holds no data"),
+        ("rows.csv", "", "rows.csv"),
+        ("rows.csv", "x,label\n", "rows.csv"),
+        ("rows.csv", "x,outcome\n1,0\n2,1\n", "'label'"),
+        ("rows.txt", "x,label\n1,0\n", ""),
         ("rows.csv", "x,label\n1,0\n2\n", "line 3"),
     ],
 )
-def test_data_that_cannot_be_used(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_data_that_cannot_be_used(tmp_path: Path, name: str, text: str, named: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=named):
         look(tmp_path, "label", "north")
 
 
 def test_an_empty_and_a_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / ".hidden").touch()
-    with pytest.raises(DataError, match="the folder is empty"):
+    with refused(DataError, "data-folder-empty", tmp_path / "empty"):
         look(tmp_path / "empty", "label", "north")
-    with pytest.raises(DataError, match="no such folder"):
+    with refused(DataError, "no-such-data-folder", tmp_path / "none"):
         look(tmp_path / "none", "label", "north")

@@ -24,6 +24,7 @@ from atoll.sites.doctor import examine
 from atoll.sites.layout import Layout
 from atoll.sites.probe import probe
 from atoll.sites.versions import differences, installed
+from refusals import refused
 
 
 @contextmanager
@@ -136,7 +137,7 @@ def test_a_certificate_for_another_host(layout: Layout, data: Path) -> None:
     with web(layout, server), socket.create_server(("127.0.0.2", layout.port)) as other:
         threading.Thread(target=_forward_once, args=(other, layout.port), daemon=True).start()
         fault = probe("127.0.0.2", layout.port, layout.ca)
-    assert fault is not None and fault.kind == "wrong_host" and "--host" in fault.text
+    assert fault is not None and fault.code == "certificate-wrong-host" and "--host" in fault.text
 
 
 def _forward_once(listening: socket.socket, port: int) -> None:
@@ -197,14 +198,14 @@ def test_an_empty_data_folder(layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with web(layout, layout.server / "server.crt"):
         (found,) = wrong(layout, tmp_path / "empty")
-        assert "the folder is empty" in found
+        assert str(tmp_path / "empty") in found
         (found,) = wrong(layout, tmp_path / "none")
-        assert "no such folder" in found
+        assert str(tmp_path / "none") in found
         work = layout.bundles / "a" / "work"
         work.mkdir()
         (work / "joined.json").write_text(json.dumps({"data": str(tmp_path / "empty")}))
         (found,) = wrong(layout)
-        assert "the folder is empty" in found, "the data of the last time is looked at"
+        assert str(tmp_path / "empty") in found, "the data of the last time is looked at"
 
 
 def test_another_version_on_the_site(layout: Layout, data: Path) -> None:
@@ -274,5 +275,5 @@ def test_a_site_that_came_with_another_version_or_was_refused(layout: Layout) ->
 
 
 def test_neither_a_federation_nor_a_bundle(tmp_path: Path) -> None:
-    with pytest.raises(SiteError, match="neither a federation's directory"):
+    with refused(SiteError, "no-federation-or-bundle", tmp_path):
         examine(tmp_path)

@@ -17,6 +17,7 @@ from atoll.sites import processes
 from atoll.sites.lock import hold, owner
 from atoll.sites.processes import Follower, Part, descendants, how, stop_all
 from programs import wait_until
+from refusals import refused
 
 
 def part(tmp_path: Path, script: str, pause: float = 0.05) -> Part:
@@ -131,7 +132,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     with hold(tmp_path, "the server"):
         assert owner(tmp_path) == os.getpid()
         with (
-            pytest.raises(SiteError, match=rf"the server is running already \(process {os.getpid()}\)"),
+            refused(SiteError, "already-running", "the server", os.getpid()),
             hold(tmp_path, "the server"),
         ):
             pass

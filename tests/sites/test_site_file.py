@@ -9,6 +9,7 @@ import pytest
 from atoll.errors import SiteError
 from atoll.sites.limits import Limits
 from atoll.sites.site_file import answer_labels, read_site, text_of
+from refusals import refused
 
 
 @pytest.fixture
@@ -41,22 +42,22 @@ def test_the_answer_finds_a_place(tmp_path: Path, tail: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code", "named"),
     [
-        ("name = ", "cannot be read"),
-        ('link = "a:1"', "name: missing"),
-        ('name = "../x"\nlink = "a:1"', "site name"),
-        ('name = "a"\nlink = "nowhere"', "host:port"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nstep = 5', "limits.step: unknown setting; did you mean 'steps'"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = "many"', "limits.steps = 'many'"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = 0', "limits.steps = 0"),
-        ('name = "a"\nlink = "a:1"\n[share]\nlabels = "yes"', "share.labels = 'yes'"),
-        ('name = "a"\nlink = "a:1"\nshared = true', "shared: unknown setting"),
+        ("name = ", "site-file-unreadable", "site.toml"),
+        ('link = "a:1"', "site-file-invalid", "name:"),
+        ('name = "../x"\nlink = "a:1"', "bad-site-name", "'../x'"),
+        ('name = "a"\nlink = "nowhere"', "bad-link-address", "'nowhere'"),
+        ('name = "a"\nlink = "a:1"\n[limits]\nstep = 5', "site-file-invalid", "limits.step:"),
+        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = "many"', "site-file-invalid", "limits.steps = 'many'"),
+        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = 0', "site-file-invalid", "limits.steps = 0"),
+        ('name = "a"\nlink = "a:1"\n[share]\nlabels = "yes"', "site-file-invalid", "share.labels = 'yes'"),
+        ('name = "a"\nlink = "a:1"\nshared = true', "site-file-invalid", "shared:"),
     ],
 )
-def test_faults_are_one_line(tmp_path: Path, text: str, words: str) -> None:
+def test_faults_are_one_line(tmp_path: Path, text: str, code: str, named: str) -> None:
     path = tmp_path / "site.toml"
     path.write_text(text)
-    with pytest.raises(SiteError) as caught:
+    with refused(SiteError, code, named) as caught:
         read_site(path)
-    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -37,7 +37,10 @@ def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_
 
     folder = data_dir or os.environ.get("ATOLL_DATA")
     if not folder:
-        raise ConfigError(f"{name}: where to? name a folder with --data-dir, or in the environment's ATOLL_DATA")
+        raise ConfigError(
+            f"{name}: where to? name a folder with --data-dir, or in the environment's ATOLL_DATA",
+            code="no-download-folder",
+        )
     with downloading(error_console) as progress:
         files = fetch_files(name, folder, progress=progress)
     tell(f"{name}: in {files[0].parent}")

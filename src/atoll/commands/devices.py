@@ -50,9 +50,14 @@ def measure(
     from atoll.spaces.tracing import trace_of
 
     if out.suffix != ".toml":
-        raise ConfigError(f"--out {str(out)!r}: a profile is a .toml file; end the name with .toml")
+        raise ConfigError(
+            f"--out {str(out)!r}: a profile is a .toml file; end the name with .toml", code="profile-name-not-toml"
+        )
     if watts is not None and not watts > 0:
-        raise ConfigError(f"--watts {watts}: give what the machine draws, a number above 0, or leave it out")
+        raise ConfigError(
+            f"--watts {watts}: give what the machine draws, a number above 0, or leave it out",
+            code="watts-not-positive",
+        )
     base, sides = device_profile(links), _sides(shape)
     layers: list[LayerWork] = []
     for name in model or ["convnet"]:
@@ -82,5 +87,8 @@ def _report(profile: DeviceProfile, out: Path) -> None:
 def _sides(text: str) -> list[int]:
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ConfigError(f"--input {text!r}: give channels x height x width, such as 3x32x32, or a number of features")
+        raise ConfigError(
+            f"--input {text!r}: give channels x height x width, such as 3x32x32, or a number of features",
+            code="bad-input-shape",
+        )
     return [int(part) for part in parts]

@@ -79,7 +79,10 @@ def status(
         tell(f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip())
     absent = [site.name for site in now.sites if site.state != "online"]
     if wait and absent:
-        raise SiteError(f"after {wait:g} s not connected: {', '.join(absent)}; see: atoll doctor --federation {folder}")
+        raise SiteError(
+            f"after {wait:g} s not connected: {', '.join(absent)}; see: atoll doctor --federation {folder}",
+            code="sites-not-connected",
+        )
 
 
 @app.command()

@@ -193,7 +193,7 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
     except Paused as pause:
         watcher.close()
         way_out = f"; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.hopeful else ""
-        complain(f"{pause}{way_out}")
+        complain(f"{pause}{way_out} [{pause.code}]")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()

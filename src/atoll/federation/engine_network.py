@@ -35,13 +35,18 @@ def on_network(inner: Engine, network: NetworkSettings, request: Request, takes_
     if not isinstance(inner, LocalEngine):
         raise ConfigError(
             f"network: a virtual one is for clients on this machine or cluster, and engine {request.engine.name} has a "
-            "real one; leave the table out"
+            "real one; leave the table out",
+            code="real-network-engine",
         )
     if request.engine.deadline is not None:
-        raise ConfigError("engine.deadline counts real seconds, the virtual network its own; set network.deadline")
+        raise ConfigError(
+            "engine.deadline counts real seconds, the virtual network its own; set network.deadline",
+            code="deadline-not-virtual",
+        )
     if network.staleness is not None and not takes_late:
         raise ConfigError(
             f"network.staleness: method {request.method} makes no use of late replies, only fedrl does; set "
             "network.dropout or network.deadline",
+            code="staleness-not-used",
         )
     return NetworkEngine(inner, network, request)

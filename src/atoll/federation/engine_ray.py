@@ -19,7 +19,8 @@ class RayEngine(LocalEngine):
         engine, module = self.request.engine, self.request.module
         if module == "__main__":
             raise ConfigError(
-                "engine ray: actors cannot import a method of a notebook; put it in a module, or use local"
+                "engine ray: actors cannot import a method of a notebook; put it in a module, or use local",
+                code="method-not-importable",
             )
         return RayFederation(
             self.federated,

@@ -60,7 +60,7 @@ class Engine(Protocol):
 def find_engine(name: str) -> Callable[[Request], Engine]:
     """The function that opens an engine."""
     if name not in ENGINES:
-        raise ConfigError(f"engine.name = {name!r}: unknown; {nearest(name, ENGINES)}")
+        raise ConfigError(f"engine.name = {name!r}: unknown; {nearest(name, ENGINES)}", code="unknown-engine")
     module, _, attribute = ENGINES[name].partition(":")
     found: Callable[[Request], Engine] = getattr(importlib.import_module(module), attribute)
     return found

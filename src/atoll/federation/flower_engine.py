@@ -57,18 +57,26 @@ class FlowerEngine:
 def open_engine(request: Request) -> Engine:
     if request.grid is None:
         raise ConfigError(
-            "engine.name = 'flower': a run needs its federation; start it with: atoll run FILE --federation DIR"
+            "engine.name = 'flower': a run needs its federation; start it with: atoll run FILE --federation DIR",
+            code="federation-not-named",
         )
     if request.pooled:
         raise ConfigError(
-            f"method = {request.method!r}: needs all data in one place, and sites keep theirs; use another"
+            f"method = {request.method!r}: needs all data in one place, and sites keep theirs; use another",
+            code="pooled-data-needed",
         )
     settings = request.data
     for name in NOT_HERE:
         if getattr(settings, name) is not None:
-            raise ConfigError(f"data.{name}: sites have their own data, which is not dealt out; leave it out")
+            raise ConfigError(
+                f"data.{name}: sites have their own data, which is not dealt out; leave it out",
+                code="data-held-by-sites",
+            )
     if settings.partition not in (None, "natural"):
-        raise ConfigError(f"data.partition = {settings.partition!r}: every site holds its own data; leave it out")
+        raise ConfigError(
+            f"data.partition = {settings.partition!r}: every site holds its own data; leave it out",
+            code="data-held-by-sites",
+        )
     return FlowerEngine(request)
 
 
@@ -92,7 +100,9 @@ def _open(request: Request) -> tuple[Opened, Nodes]:
     try:
         return opening.run(expected), opening.nodes
     except Paused as problem:  # before there is a run that could be gone on with
-        raise SiteError(f"{problem}; see the federation's logs, and start the run again") from problem
+        raise SiteError(
+            f"{problem}; see the federation's logs, and start the run again", code="link-failed-at-start"
+        ) from problem
 
 
 def _expected(request: Request) -> tuple[list[str], Any]:
@@ -105,7 +115,10 @@ def _expected(request: Request) -> tuple[list[str], Any]:
     layout = Layout.open(Path(request.engine.federation))
     unknown = [site for site in only if site not in layout.sites]
     if unknown:
-        raise ConfigError(f"data.only: the federation has no site '{unknown[0]}'; it has {', '.join(layout.sites)}")
+        raise ConfigError(
+            f"data.only: the federation has no site '{unknown[0]}'; it has {', '.join(layout.sites)}",
+            code="only-unknown-site",
+        )
     folder = layout.state / "hello"
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -140,5 +153,7 @@ def kept(directory: Path | None) -> Opened | None:
             for row in plain["infos"]
         ]
     except (WireError, KeyError, TypeError) as problem:
-        raise RunDamaged(f"{directory / FILE}: cannot be read ({problem}); start the run anew") from problem
+        raise RunDamaged(
+            f"{directory / FILE}: cannot be read ({problem}); start the run anew", code="sites-record-unreadable"
+        ) from problem
     return Opened(schema, infos, plain["preparations"], plain["refused"])

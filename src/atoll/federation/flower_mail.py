@@ -77,7 +77,7 @@ def on_the_link() -> Iterator[None]:
     except Exception as problem:
         if type(problem).__name__ == STOPPED:
             raise
-        raise Paused(f"the link to the sites failed ({words(problem)})") from problem
+        raise Paused(f"the link to the sites failed ({words(problem)})", code="link-failed") from problem
 
 
 class Mail:

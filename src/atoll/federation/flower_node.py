@@ -47,7 +47,7 @@ def reply(message: Message, context: Context) -> Message:
     """The node's answer to a message."""
     frame = frame_of(message)
     if frame is None:
-        raise SiteError("a message that carries no letter of Atoll's")
+        raise SiteError("a message that carries no letter of Atoll's", code="not-our-message")
     kind = message.metadata.message_type.partition(".")[2]
     with logging_to_stderr():
         return Message(content(Node(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
@@ -59,8 +59,14 @@ def site_of(config: Mapping[str, object]) -> Site:
 
     missing = [key for key in ("name", "data", "folder", "site") if not config.get(key)]
     if missing:
-        raise SiteError(f"--node-config has no {missing[0]}; start the node with: atoll site join BUNDLE --data FOLDER")
+        raise SiteError(
+            f"--node-config has no {missing[0]}; start the node with: atoll site join BUNDLE --data FOLDER",
+            code="node-config-incomplete",
+        )
     own = read_site(Path(str(config["site"])))
     if own.name != config["name"]:
-        raise SiteError(f"the node is started as '{config['name']}', but its site file is that of '{own.name}'")
+        raise SiteError(
+            f"the node is started as '{config['name']}', but its site file is that of '{own.name}'",
+            code="wrong-site-file",
+        )
     return Site(own.name, Path(str(config["data"])), Path(str(config["folder"])), own.share_labels, own.limits)

@@ -136,7 +136,9 @@ class Opening:
         if len(answers) < needed:
             why = "; ".join(f"site '{site}': {reason}" for site, reason in sorted(self.refused.items()))
             fewer = f"begin without them: --set engine.sites={len(answers)}" if answers else "start the sites"
-            raise SiteError(f"{len(answers)} of {needed} sites can take part ({why}); mend that, or {fewer}")
+            raise SiteError(
+                f"{len(answers)} of {needed} sites can take part ({why}); mend that, or {fewer}", code="too-few-sites"
+            )
         first = next(iter(answers.values()))
         kind = "table" if len(first["shape"]) == 1 else "image"
         schema = Schema(kind, tuple(first["shape"]), tuple(form["classes"]), tuple(first["features"]))  # type: ignore[arg-type]
@@ -198,13 +200,18 @@ def _notice(reason: str) -> bytes:
 
 def _checked_hello(site: str, answer: Payload) -> Payload:
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:500])
+        raise DataError(answer["error"][:500], code="site-reported-error")
     if answer.get("name") != site:
-        raise DataError(f"its node says that it is '{str(answer.get('name'))[:40]}'; join with the bundle of '{site}'")
+        raise DataError(
+            f"its node says that it is '{str(answer.get('name'))[:40]}'; join with the bundle of '{site}'",
+            code="wrong-site-name",
+        )
     versions = answer.get("versions")
     theirs, ours = versions.get("atoll") if isinstance(versions, dict) else None, version("atoll")
     if theirs != ours:
-        raise DataError(f"it has Atoll {theirs}, the server {ours}; install the same version on both")
+        raise DataError(
+            f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
+        )
     told = answer.get("told")
     check_form(told)
     assert isinstance(told, dict)
@@ -214,7 +221,7 @@ def _checked_hello(site: str, answer: Payload) -> Payload:
 def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) -> Payload:
     """What a site says of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:500])
+        raise DataError(answer["error"][:500], code="site-reported-error")
     try:
         sizes = {part: answer["sizes"][part] for part in PARTS}
         ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2
@@ -232,11 +239,17 @@ def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) 
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         ok = False
     if not ok:
-        raise DataError("what it says of its prepared data makes no sense; is its Atoll of the server's version?")
+        raise DataError(
+            "what it says of its prepared data makes no sense; is its Atoll of the server's version?",
+            code="preparation-invalid",
+        )
     if first is not None and (shape, features) != (first["shape"], first["features"]):
-        raise DataError("its prepared rows have another shape than those of the other sites; all need the same")
+        raise DataError(
+            "its prepared rows have another shape than those of the other sites; all need the same",
+            code="shape-differs",
+        )
     if first is not None and (found is None) != (first["moments"] is None):
-        raise DataError("it scales its data in another way than the other sites")
+        raise DataError("it scales its data in another way than the other sites", code="scaling-differs")
     return answer
 
 

@@ -94,7 +94,7 @@ def _through(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome["error"] is not None:
-        raise _error(outcome["error"])(outcome["text"])
+        raise _error(outcome["error"])(outcome["text"], code=outcome["code"])
     return load(out)
 
 
@@ -112,11 +112,14 @@ def _wait(link: Link, folder: Path, number: int, follower: _Follower, stop: Call
                     ending = link.over(number)
                 except SiteError as problem:
                     if looked - heard > LINK_PATIENCE:
-                        raise Paused(str(problem)) from None
+                        raise Paused(str(problem), code="link-silent") from None
                     continue
                 heard = looked
                 if ending is not None and not (folder / OUTCOME).exists():
-                    raise Paused(f"the server's program has ended ({ending}); see the federation's logs for why")
+                    raise Paused(
+                        f"the server's program has ended ({ending}); see the federation's logs for why",
+                        code="server-program-ended",
+                    )
             time.sleep(PAUSE)
         follower.look()
     except KeyboardInterrupt:
@@ -133,13 +136,15 @@ def _submit(link: Link, folder: Path) -> int:
             command, env=link.environment, capture_output=True, text=True, timeout=SUBMITTING, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
-        raise SiteError(f"flwr run: {problem}; is the federation's server running?") from None
+        raise SiteError(f"flwr run: {problem}; is the federation's server running?", code="flower-run-failed") from None
     try:
         answer = json.loads(done.stdout[done.stdout.index("{") :])
         return int(answer["run-id"])
     except (ValueError, KeyError, TypeError):
         said = " ".join((done.stdout + done.stderr).split())[-300:]
-        raise SiteError(f"the link did not take the run ({said}); is the federation's server running?") from None
+        raise SiteError(
+            f"the link did not take the run ({said}); is the federation's server running?", code="link-refused-run"
+        ) from None
 
 
 def _error(name: str) -> type[AtollError]:

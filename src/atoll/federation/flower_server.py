@@ -27,15 +27,17 @@ def main(grid: Grid, context: Context) -> None:
     try:
         serve(grid, json.loads((folder / REQUEST).read_bytes()), lambda: (folder / STOP).exists())
     except AtollError as problem:
-        _tell(folder, type(problem).__name__, str(problem))
+        _tell(folder, type(problem).__name__, str(problem), problem.code)
         if problem.exit_code == 1:
             raise  # a fault of ours, which Flower's log shall show in full
     except BaseException as problem:
-        stopped = type(problem).__name__ == STOPPED
-        _tell(folder, "Paused" if stopped else "AtollError", "the run was stopped" if stopped else words(problem))
+        if type(problem).__name__ == STOPPED:
+            _tell(folder, "Paused", "the run was stopped", "run-stopped")
+        else:
+            _tell(folder, "AtollError", words(problem), "server-program-failed")
         raise
     else:
-        _tell(folder, None, "")
+        _tell(folder, None, "", "")
 
 
 def serve(grid: Grid, request: dict[str, Any], stop: Any) -> None:
@@ -53,5 +55,5 @@ def serve(grid: Grid, request: dict[str, Any], stop: Any) -> None:
         launch.resume(out, rounds=request["rounds"], accept_changes=accept, stop=stop, grid=grid)
 
 
-def _tell(folder: Path, kind: str | None, text: str) -> None:
-    replace_file(folder / OUTCOME, json.dumps({"error": kind, "text": text}).encode())
+def _tell(folder: Path, kind: str | None, text: str, code: str) -> None:
+    replace_file(folder / OUTCOME, json.dumps({"error": kind, "text": text, "code": code}).encode())

@@ -226,11 +226,13 @@ def _read(path: Path, last: bool) -> Iterator[Payload]:
         frame = data[start + HEAD : start + HEAD + length]
         if len(frame) < length or len(data) - start < HEAD or _digest(frame) != data[start + 8 : start + HEAD]:
             if not last or start + HEAD + length < len(data):
-                raise RunDamaged(f"{path}: damaged at byte {start}; start the run anew")
+                raise RunDamaged(f"{path}: damaged at byte {start}; start the run anew", code="journal-damaged")
             os.truncate(path, start)
             return
         try:
             yield wire.decode(frame)
         except WireError as problem:
-            raise RunDamaged(f"{path}: damaged at byte {start} ({problem}); start the run anew") from problem
+            raise RunDamaged(
+                f"{path}: damaged at byte {start} ({problem}); start the run anew", code="journal-damaged"
+            ) from problem
         start += HEAD + length

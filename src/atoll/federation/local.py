@@ -49,7 +49,9 @@ class LocalFederation(Federation):
         """`preload` names modules that workers import before their first task, outside of any deadline."""
         count = (os.cpu_count() or 1) if workers is None else workers
         if count < 0:
-            raise ConfigError(f"workers = {count}: must be 0 (everything in this process) or more")
+            raise ConfigError(
+                f"workers = {count}: must be 0 (everything in this process) or more", code="workers-negative"
+            )
         transport = (
             WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
         )
@@ -149,7 +151,10 @@ class WorkerTransport:
             for key, _ in self._selector.select():
                 if not key.data.greeted():
                     log = (self._scratch / "workers.log").read_text(errors="replace").strip().splitlines()
-                    raise AtollError(f"a worker process cannot start: {log[-1] if log else 'it left no message'}")
+                    raise AtollError(
+                        f"a worker process cannot start: {log[-1] if log else 'it left no message'}",
+                        code="worker-cannot-start",
+                    )
         self._started = True
 
     def _dispatch(self) -> None:

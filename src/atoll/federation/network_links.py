@@ -90,9 +90,15 @@ def _logs(settings: NetworkSettings, data_dir: Path | None) -> list[Log]:
     folder = data_folder(data_dir)
     if folder is None:
         way_out = "name the folder that has them with --data-dir, or in the environment's ATOLL_DATA"
-        raise DataError(f"network.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {way_out}")
+        raise DataError(
+            f"network.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {way_out}",
+            code="no-data-folder",
+        )
     if not (folder / LTE_FOLDER).is_dir():
-        raise DataError(f"network.traces = 'lte': '{folder}' has no folder {LTE_FOLDER}; put the logs (.csv) there")
+        raise DataError(
+            f"network.traces = 'lte': '{folder}' has no folder {LTE_FOLDER}; put the logs (.csv) there",
+            code="lte-folder-missing",
+        )
     return read_logs(folder / LTE_FOLDER)
 
 
@@ -104,7 +110,10 @@ def _fixed(settings: NetworkSettings, profile: DeviceProfile | None) -> Link:
     if profile is not None:
         return Link(Trace.constant(profile.downlink, latency), Trace.constant(profile.uplink, latency))
     if latency:
-        raise ConfigError("network.latency is set without traces, bandwidth or device: there is nothing to be slow on")
+        raise ConfigError(
+            "network.latency is set without traces, bandwidth or device: there is nothing to be slow on",
+            code="latency-without-link",
+        )
     return Link()
 
 
@@ -127,12 +136,17 @@ def _means(settings: NetworkSettings, logs: Sequence[Log], seed: int, clients: i
     wanted = known if settings.transport == "all" else list(settings.transport)
     for means in wanted:
         if means not in known:
-            raise ConfigError(f"network.transport = {means!r}: no log of that kind; {nearest(means, known)}")
+            raise ConfigError(
+                f"network.transport = {means!r}: no log of that kind; {nearest(means, known)}", code="unknown-transport"
+            )
     if isinstance(settings.transport, dict):
         named = sum(settings.transport.values())
         if named != clients:
             rule = f"names {named} clients and there are {clients}"
-            raise ConfigError(f"network.transport {rule}; make the numbers add up to {clients}, or give a list")
+            raise ConfigError(
+                f"network.transport {rule}; make the numbers add up to {clients}, or give a list",
+                code="transport-count-differs",
+            )
         dealt = [means for means, count in settings.transport.items() for _ in range(count)]
     else:
         dealt = [wanted[number % len(wanted)] for number in range(clients)]

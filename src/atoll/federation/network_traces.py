@@ -98,11 +98,17 @@ def read_logs(place: Path) -> list[Log]:
     if place.is_dir():
         files = sorted(place.glob("*.csv"))
         if not files:
-            raise DataError(f"network.traces: the folder '{place}' has no .csv file; put bandwidth logs there")
+            raise DataError(
+                f"network.traces: the folder '{place}' has no .csv file; put bandwidth logs there",
+                code="no-trace-files",
+            )
     elif place.is_file():
         files = [place]
     else:
-        raise DataError(f"network.traces: there is no file or folder '{place}'; name one with bandwidth logs (.csv)")
+        raise DataError(
+            f"network.traces: there is no file or folder '{place}'; name one with bandwidth logs (.csv)",
+            code="no-such-traces",
+        )
     return [read_log(path) for path in files]
 
 
@@ -112,22 +118,35 @@ def read_log(path: Path) -> Log:
         content = path.read_bytes()
         header, *rows = list(csv.reader(content.decode("utf-8-sig").splitlines())) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}); it must be a CSV file in UTF-8") from None
+        raise DataError(
+            f"{path}: cannot be read ({problem}); it must be a CSV file in UTF-8", code="trace-unreadable"
+        ) from None
     names = [name.strip() for name in header]
     for name in REQUIRED:
         if name not in names:
-            raise DataError(f"{path}, line 1: no column {name}; a bandwidth log has bandwidth_kbps and duration_ms")
+            raise DataError(
+                f"{path}, line 1: no column {name}; a bandwidth log has bandwidth_kbps and duration_ms",
+                code="trace-column-missing",
+            )
         if names.count(name) > 1:
-            raise DataError(f"{path}, line 1: {names.count(name)} columns are called {name}; leave one")
+            raise DataError(
+                f"{path}, line 1: {names.count(name)} columns are called {name}; leave one", code="trace-column-twice"
+            )
     values = [_row(path, number, names, row) for number, row in enumerate(rows, 2) if any(cell.strip() for cell in row)]
     if not values:
-        raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one")
+        raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one", code="trace-empty")
     bandwidth, duration, latency = np.array(values, dtype=np.float64).T
     carried = float(np.sum(bandwidth * BYTES * duration / 1000))
     if carried == 0:
-        raise DataError(f"{path}: the bandwidth is zero throughout, nothing would ever arrive; leave this log out")
+        raise DataError(
+            f"{path}: the bandwidth is zero throughout, nothing would ever arrive; leave this log out",
+            code="trace-all-zero",
+        )
     if carried < LEAST:
-        raise DataError(f"{path}: it carries {carried:g} bytes before it begins anew; a log must carry at least one")
+        raise DataError(
+            f"{path}: it carries {carried:g} bytes before it begins anew; a log must carry at least one",
+            code="trace-too-slow",
+        )
     kept = duration > 0
     trace = Trace(duration[kept] / 1000, bandwidth[kept] * BYTES, latency[kept] / 1000)
     return Log(path.name, means_of(path), trace, hashlib.sha256(content).hexdigest())
@@ -141,11 +160,18 @@ def _row(path: Path, number: int, names: list[str], row: list[str]) -> tuple[flo
 
 def _number(path: Path, line: int, name: str, text: str | None) -> float:
     if text is None:
-        raise DataError(f"{path}, line {line}: {name} is missing; every row needs as many values as the header")
+        raise DataError(
+            f"{path}, line {line}: {name} is missing; every row needs as many values as the header",
+            code="trace-value-missing",
+        )
     try:
         value = float(text)
     except ValueError:
-        raise DataError(f"{path}, line {line}: {name} = {text.strip()!r} is not a number") from None
+        raise DataError(
+            f"{path}, line {line}: {name} = {text.strip()!r} is not a number", code="trace-not-a-number"
+        ) from None
     if not 0 <= value <= LARGEST:
-        raise DataError(f"{path}, line {line}: {name} = {text.strip()}: must be from zero to {LARGEST:g}")
+        raise DataError(
+            f"{path}, line {line}: {name} = {text.strip()}: must be from zero to {LARGEST:g}", code="trace-value-range"
+        )
     return value

@@ -140,7 +140,9 @@ class Node:
 
     def _work(self, letter: Payload, order: int, folder: Path) -> Payload:
         if letter["client"] != self.site.name:
-            raise SiteError(f"a task for site '{letter['client']}' came to site '{self.site.name}'")
+            raise SiteError(
+                f"a task for site '{letter['client']}' came to site '{self.site.name}'", code="wrong-site-task"
+            )
         data = self._load(self.site, folder, letter["preparation"])
         if self.site.limits is not None:
             rows = data.sizes["train"]
@@ -201,7 +203,8 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     prepared = _prepare_data(site, preparation)
     if prepared.federated.digest() != preparation["digest"]:
         raise DataError(
-            f"'{site.data}': the data is not what it was when the run began; put it back, or begin a new run"
+            f"'{site.data}': the data is not what it was when the run began; put it back, or begin a new run",
+            code="data-changed",
         )
     federated = prepared.scaled(preparation["mean"], preparation["deviation"])
     bound.unlink(missing_ok=True)

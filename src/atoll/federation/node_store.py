@@ -95,7 +95,9 @@ class MemoryFolder:
         try:
             return wire.decode(self._path(version).read_bytes())
         except (OSError, WireError):
-            raise MemoryLost(f"the memory that task {version} left is not on this site's disk any more") from None
+            raise MemoryLost(
+                f"the memory that task {version} left is not on this site's disk any more", code="memory-lost"
+            ) from None
 
     def write(self, version: int, memory: Payload) -> None:
         """When this returns, the memory is on the disk."""
@@ -116,7 +118,7 @@ class MemoryFolder:
 def run_folder(root: Path, run: str) -> Iterator[Path]:
     """The folder of one run on this node, held by one process at a time: a client does one task at a time."""
     if not RUN_NAME.fullmatch(run):
-        raise AtollError(f"run {run[:80]!r}: not the name of a run")
+        raise AtollError(f"run {run[:80]!r}: not the name of a run", code="bad-run-name")
     folder = root / "runs" / run
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(folder / "lock", "a+") as lock:

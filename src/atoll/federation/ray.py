@@ -55,7 +55,10 @@ class RayFederation(Federation):
     ) -> None:
         """`address` of a running cluster's head; without it a cluster of this one machine is started, and ended."""
         if workers == 0:
-            raise ConfigError("workers = 0: on Ray at least one actor does the work; give 1 or more, or use local")
+            raise ConfigError(
+                "workers = 0: on Ray at least one actor does the work; give 1 or more, or use local",
+                code="ray-needs-worker",
+            )
         super().__init__(
             RayTransport(data, seed, workers, device, preload, address),
             [data.info(name) for name in data.names],
@@ -183,7 +186,9 @@ def _connect(address: str | None, workers: int | None) -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("engine ray: the package ray is missing; install it with: pip install 'atoll[ray]'") from None
+        raise ConfigError(
+            "engine ray: the package ray is missing; install it with: pip install 'atoll[ray]'", code="ray-missing"
+        ) from None
     environment = {"env_vars": {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
     options: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "ignore_reinit_error": False}
     if address is None:
@@ -204,4 +209,6 @@ def _knock(address: str | None) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError) as problem:
-        raise ConfigError(f"engine.ray_address = {address!r}: no cluster answers ({problem}); {way_out}") from None
+        raise ConfigError(
+            f"engine.ray_address = {address!r}: no cluster answers ({problem}); {way_out}", code="ray-not-answering"
+        ) from None

@@ -47,12 +47,17 @@ def whole_rounds(axes: Axes) -> None:
 def save(figure: Figure, path: Path) -> Path:
     """Write the picture as its ending says, making the folder."""
     if path.suffix.lower().lstrip(".") not in KINDS:
-        raise ConfigError(f"'{path}': pictures are written as .png or .svg; end the name with one of them")
+        raise ConfigError(
+            f"'{path}': pictures are written as .png or .svg; end the name with one of them",
+            code="unknown-picture-format",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=130)
     except OSError as error:
-        raise ConfigError(f"cannot write '{path}' ({error.strerror or error}); name another folder") from None
+        raise ConfigError(
+            f"cannot write '{path}' ({error.strerror or error}); name another folder", code="cannot-write-file"
+        ) from None
     return path
 
 

@@ -73,11 +73,15 @@ def gather(folders: Sequence[Path]) -> list[Group]:
         else:
             below = sorted((path.parent for path in folder.glob("*/config.toml")), key=_natural_order)
             if not below:
-                raise RunDirectoryError(f"{folder}: neither a run directory nor a folder of them; see `atoll sweep`")
+                raise RunDirectoryError(
+                    f"{folder}: neither a run directory nor a folder of them; see `atoll sweep`", code="no-runs-found"
+                )
             groups.setdefault(folder.name, []).extend(found for path in below for found in _scored(load(path)))
     for name, runs in groups.items():
         if not runs:
-            raise RunDirectoryError(f"{name}: no finished run with figures of its clients; see `atoll show`")
+            raise RunDirectoryError(
+                f"{name}: no finished run with figures of its clients; see `atoll show`", code="no-finished-run"
+            )
     return [Group(name, runs) for name, runs in groups.items()]
 
 

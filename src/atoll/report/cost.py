@@ -64,7 +64,7 @@ def bill(
     """
     rounds: list[Mapping[str, Any]] = list(run.rounds)
     if not rounds:
-        raise RunDirectoryError(f"{run.path}: no round is done yet, it has cost nothing")
+        raise RunDirectoryError(f"{run.path}: no round is done yet, it has cost nothing", code="no-round-done")
     if search_only or iterations is not None:
         rounds = [event for event in rounds if event["metrics"].get("phase", SEARCH) == SEARCH]
     if iterations is not None:
@@ -103,10 +103,15 @@ def whole_iterations(run: Run) -> int:
 
 def _first_iterations(run: Run, rounds: Sequence[Mapping[str, Any]], wanted: int) -> list[Mapping[str, Any]]:
     if not rounds or any("iteration" not in event["metrics"] for event in rounds):
-        raise ConfigError(f"{run.path}: its rounds have no iterations to count; leave --iterations out")
+        raise ConfigError(
+            f"{run.path}: its rounds have no iterations to count; leave --iterations out", code="no-iterations"
+        )
     whole = whole_iterations(run)
     if wanted > whole:
-        raise ConfigError(f"--iterations {wanted}: {run.path} has only {whole} whole ones; ask for at most {whole}")
+        raise ConfigError(
+            f"--iterations {wanted}: {run.path} has only {whole} whole ones; ask for at most {whole}",
+            code="too-many-iterations",
+        )
     return [event for event in rounds if event["metrics"]["iteration"] <= wanted]
 
 
@@ -114,7 +119,9 @@ def draw_cost(bills: Sequence[Bill], against: Bill, path: Path, title: str = "")
     """Bars on a logarithmic axis, one group a quantity: how many times the cost of `against` each run had."""
     shown = [name for name in QUANTITIES if any(one.ratio(name, against) for one in bills)]
     if not shown:
-        raise ConfigError(f"{against.name}: it cost nothing, so there is nothing to compare with")
+        raise ConfigError(
+            f"{against.name}: it cost nothing, so there is nothing to compare with", code="nothing-to-compare"
+        )
     figure = new_figure(max(6.4, 1.2 + 0.42 * len(bills) * len(shown) + 0.5 * len(shown)), 4.4)
     axes = figure.add_subplot()
     width = 0.84 / len(bills)

@@ -20,7 +20,9 @@ def curve(run: Run, quantity: str = "test_accuracy") -> Curve:
     if not found:
         known = {name for metrics in measured.values() for name, value in metrics.items() if _is_number(value)}
         hint = nearest(quantity, known) if measured else "no round is done yet"
-        raise RunDirectoryError(f"{run.path}: no '{quantity}' in any of its rounds; {hint}")
+        raise RunDirectoryError(
+            f"{run.path}: no '{quantity}' in any of its rounds; {hint}", code="quantity-not-recorded"
+        )
     return found
 
 
@@ -28,9 +30,12 @@ def draw_curves(runs: Mapping[str, Run], path: str | Path, quantity: str = "test
     """Write a .png or .svg picture with one line per run, named in the legend by its key."""
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg"):
-        raise ConfigError(f"'{target}': pictures are written as .png or .svg; end the name with one of them")
+        raise ConfigError(
+            f"'{target}': pictures are written as .png or .svg; end the name with one of them",
+            code="unknown-picture-format",
+        )
     if not runs:
-        raise ConfigError("no run to draw a curve of; name at least one")
+        raise ConfigError("no run to draw a curve of; name at least one", code="no-run-named")
     curves = {name: curve(run, quantity) for name, run in runs.items()}
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -50,7 +55,9 @@ def draw_curves(runs: Mapping[str, Run], path: str | Path, quantity: str = "test
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=120)
     except OSError as error:
-        raise ConfigError(f"cannot write '{target}' ({error.strerror or error}); name another file") from None
+        raise ConfigError(
+            f"cannot write '{target}' ({error.strerror or error}); name another file", code="cannot-write-file"
+        ) from None
     return target
 
 
@@ -65,7 +72,9 @@ def write_curve(run: Run, path: str | Path, quantity: str = "test_accuracy") -> 
             rows.writerow(["round", quantity])
             rows.writerows((number, f"{value:.6g}") for number, value in points.items())
     except OSError as error:
-        raise ConfigError(f"cannot write '{target}' ({error.strerror or error}); name another file") from None
+        raise ConfigError(
+            f"cannot write '{target}' ({error.strerror or error}); name another file", code="cannot-write-file"
+        ) from None
     return target
 
 

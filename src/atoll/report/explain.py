@@ -26,7 +26,8 @@ def explain(run: Run, pick: str, out: Path, onnx: bool = False) -> list[Path]:
     arch = model.architecture
     if arch.get("space") != "genome":
         raise RunDirectoryError(
-            f"{run.path}: '{pick}' is no evolved network (space {arch.get('space')!r}); see `atoll show`"
+            f"{run.path}: '{pick}' is no evolved network (space {arch.get('space')!r}); see `atoll show`",
+            code="not-an-evolved-network",
         )
     network = genome_of(arch, model.weights)
     recurrent, steps = bool(arch["recurrent"]), int(arch["steps"])
@@ -44,7 +45,8 @@ def explain(run: Run, pick: str, out: Path, onnx: bool = False) -> list[Path]:
     if onnx:
         if recurrent:
             raise RunDirectoryError(
-                f"{run.path}: '{pick}' is recurrent; ONNX is written for feed-forward networks only"
+                f"{run.path}: '{pick}' is recurrent; ONNX is written for feed-forward networks only",
+                code="recurrent-onnx",
             )
         inputs = len(feature_names(model.schema))
         outputs = 1 if edges else len(model.schema.classes)

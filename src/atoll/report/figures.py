@@ -46,7 +46,7 @@ def draw_figures(
     cost          what several searches by pruning cost their clients
     """
     if kind not in KINDS:
-        raise ConfigError(f"format {kind!r}: unknown; {nearest(kind, KINDS)}")
+        raise ConfigError(f"format {kind!r}: unknown; {nearest(kind, KINDS)}", code="unknown-picture-format")
     runs, compared = named_runs(directories), named_runs(beside)
     for run in (*runs.values(), *compared.values()):
         rounds_of(run)  # a run without rounds is an error before anything is written
@@ -78,7 +78,9 @@ def draw_figures(
         written.append(draw_cells(cells, folder / f"cells.{kind}"))
     written += _times({name: run for name, run in runs.items() if spans(run)}, folder, kind)
     if not written:
-        raise RunDirectoryError(f"{directories[0]}: its rounds hold no figures that can be drawn")
+        raise RunDirectoryError(
+            f"{directories[0]}: its rounds hold no figures that can be drawn", code="run-without-figures"
+        )
     return written
 
 

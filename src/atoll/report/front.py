@@ -38,7 +38,7 @@ def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | 
     """
     fronts = {name: points for name, run in runs.items() if (points := front(run))}
     if not fronts:
-        raise ConfigError("none of these runs has a front to draw; runs of a search have one")
+        raise ConfigError("none of these runs has a front to draw; runs of a search have one", code="nothing-to-draw")
     costs = list(next(iter(fronts.values()))[0].costs)
     figure = new_figure(7.2 * len(costs), 4.8)
     for position, cost in enumerate(costs, start=1):

@@ -37,7 +37,9 @@ def onnx_bytes(network: Population, inputs: int, outputs: int, edges: tuple[floa
     try:
         import onnx
     except ImportError:
-        raise ConfigError("ONNX: the library onnx is missing; install it with: pip install 'atoll[export]'") from None
+        raise ConfigError(
+            "ONNX: the library onnx is missing; install it with: pip install 'atoll[export]'", code="onnx-missing"
+        ) from None
     helper, kinds = onnx.helper, onnx.TensorProto
     graph = _Graph(helper, kinds.DOUBLE)
     values = {place: graph.put("Gather", "rows", f"column{place}", axis=1) for place in range(inputs)}

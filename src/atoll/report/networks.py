@@ -42,7 +42,7 @@ def boxes(architecture: Mapping[str, Any]) -> list[Box]:
 
     whole, key = plan(architecture), key_of(architecture)
     if key is None:
-        raise ConfigError("a master has no single row of blocks to draw; give it a key")
+        raise ConfigError("a master has no single row of blocks to draw; give it a key", code="key-not-given")
     image = len(architecture["input"]) == 3
     lists = architecture["channels"] if image else architecture["widths"]
     height, width = architecture["input"][1:] if image else (0, 0)
@@ -61,7 +61,7 @@ def boxes(architecture: Mapping[str, Any]) -> list[Box]:
 def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
     """One row of blocks for each architecture, with its heading; below every block its MACs, to one scale for all."""
     if not networks:
-        raise ConfigError("no network to draw yet")
+        raise ConfigError("no network to draw yet", code="nothing-to-draw")
     rows = {heading: boxes(architecture) for heading, architecture in networks.items()}
     longest = max(len(row) for row in rows.values())
     dearest = max(1, *(box.macs for row in rows.values() for box in row))

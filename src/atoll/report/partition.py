@@ -10,7 +10,7 @@ import numpy as np
 from atoll.data import Federated
 from atoll.data.partition import Indices
 from atoll.data.summary import histogram
-from atoll.errors import DataError
+from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,10 @@ def draw_partition(federated: Federated, path: str | Path) -> Path:
     """Write the class histogram per client to a .png or .svg file: stacked bars, or a heat map for many clients."""
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg"):
-        raise DataError(f"'{target}': pictures are written as .png or .svg; end the name with one of them")
+        raise ConfigError(
+            f"'{target}': pictures are written as .png or .svg; end the name with one of them",
+            code="unknown-picture-format",
+        )
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -44,7 +47,9 @@ def draw_partition(federated: Federated, path: str | Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=120)
     except OSError as error:
-        raise DataError(f"cannot write '{target}' ({error.strerror or error}); name another file") from None
+        raise ConfigError(
+            f"cannot write '{target}' ({error.strerror or error}); name another file", code="cannot-write-file"
+        ) from None
     return target
 
 

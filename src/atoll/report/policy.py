@@ -27,7 +27,9 @@ def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
     """Three panels: training accuracy with its moving average, entropy of the policy, share of skip connections."""
     rounds = {name: policy_rounds(run) for name, run in runs.items()}
     if not any(rounds.values()):
-        raise ConfigError("none of these runs has a policy to draw; runs of fedrl and fednas have one")
+        raise ConfigError(
+            "none of these runs has a policy to draw; runs of fedrl and fednas have one", code="nothing-to-draw"
+        )
     figure = new_figure(7.6, 8.0)
     accuracy, entropy, skips = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
     for number, (name, events) in enumerate(rounds.items()):

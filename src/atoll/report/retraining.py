@@ -52,7 +52,9 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
     """
     shown = {name: run for name, run in runs.items() if networks_of(run)}
     if not shown:
-        raise ConfigError("none of these runs trains networks side by side; `atoll retrain` makes such a run")
+        raise ConfigError(
+            "none of these runs trains networks side by side; `atoll retrain` makes such a run", code="not-side-by-side"
+        )
     tested = any(curves(run, "test_accuracy") for run in shown.values())
     steady = all(len(set(curve.values())) == 1 for run in shown.values() for curve in curves(run, SENT).values())
     needless = [name for name, so in (("accuracy", tested), (SENT, steady)) if so]
@@ -81,7 +83,9 @@ def validation_table(runs: Mapping[str, Run]) -> str:
     """Markdown: for each network its settings, and per run its last accuracy on test data and its connections."""
     names = list(dict.fromkeys(name for run in runs.values() for name in networks_of(run)))
     if not names:
-        raise ConfigError("none of these runs trains networks side by side; `atoll retrain` makes such a run")
+        raise ConfigError(
+            "none of these runs trains networks side by side; `atoll retrain` makes such a run", code="not-side-by-side"
+        )
     architectures: dict[str, dict[str, Any]] = {}
     for run in reversed(list(runs.values())):
         architectures |= settings(run).get("networks", {})
@@ -105,7 +109,9 @@ def write_validation(runs: Mapping[str, Run], path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(validation_table(runs), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot write '{path}' ({error.strerror or error}); name another folder") from None
+        raise ConfigError(
+            f"cannot write '{path}' ({error.strerror or error}); name another folder", code="cannot-write-file"
+        ) from None
     return path
 
 

@@ -68,7 +68,9 @@ def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
     """How much of the box between nothing and (error 1, cost of the master) each front dominates."""
     curves = {name: curve for name, run in runs.items() if (curve := hypervolume(run))}
     if not curves:
-        raise ConfigError("none of these runs has a hypervolume to draw; runs of a search have one")
+        raise ConfigError(
+            "none of these runs has a hypervolume to draw; runs of a search have one", code="nothing-to-draw"
+        )
     figure = new_figure(7.2, 3.8)
     axes = figure.add_subplot()
     for number, (name, curve) in enumerate(curves.items()):
@@ -133,7 +135,7 @@ def _priced(line: _Line) -> _Line:
 
 def _panels(lines: list[_Line], unit: str) -> Figure:
     if not lines:
-        raise ConfigError("none of these runs has an error figure to draw yet")
+        raise ConfigError("none of these runs has an error figure to draw yet", code="nothing-to-draw")
     priced = any(line.track.macs and line.track.pick for line in lines)  # of a fixed network there is nothing to see
     figure = new_figure(7.6, 6.4 if priced else 4.2)
     panels = figure.subplots(2 if priced else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2] if priced else [1])

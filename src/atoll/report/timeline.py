@@ -88,7 +88,10 @@ def draw_timeline(run: Run, path: Path, last: int = ROUNDS) -> Path:
     """One row a client, over the last rounds: download, compute, upload, and marks at replies that were not used."""
     shown = spans(run)[-last:]
     if not shown:
-        raise ConfigError(f"{run.path}: no virtual network, or nothing took time on it; there is no timeline to draw")
+        raise ConfigError(
+            f"{run.path}: no virtual network, or nothing took time on it; there is no timeline to draw",
+            code="nothing-to-draw",
+        )
     first, end = shown[0].start, shown[-1].end
     steps = [step for span in shown for step in span.steps]
     names = sorted({step.client for step in steps})[:CLIENTS]

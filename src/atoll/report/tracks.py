@@ -40,7 +40,7 @@ def settings(run: Run) -> dict[str, Any]:
     try:
         whole = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise RunDamaged(f"{run.path}: config.toml cannot be read ({problem})") from None
+        raise RunDamaged(f"{run.path}: config.toml cannot be read ({problem})", code="config-unreadable") from None
     own = whole.get(run.manifest["method"], {})
     return own if isinstance(own, dict) else {}
 
@@ -49,7 +49,7 @@ def rounds_of(run: Run, phase: str | None = None) -> list[dict[str, Any]]:
     """Round and metrics of every round done (of this phase); an error where there is none to draw."""
     events = [{"round": event["round"], **event["metrics"]} for event in run.rounds]
     if not events:
-        raise RunDirectoryError(f"{run.path}: no round is done yet, there is nothing to draw")
+        raise RunDirectoryError(f"{run.path}: no round is done yet, there is nothing to draw", code="no-round-done")
     return [event for event in events if phase is None or event.get("phase") == phase]
 
 

@@ -70,9 +70,13 @@ def read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except FileNotFoundError:
-        raise SiteError(f"{path}: missing; restore it from where the bundle or the federation was made") from None
+        raise SiteError(
+            f"{path}: missing; restore it from where the bundle or the federation was made", code="certificate-missing"
+        ) from None
     except (OSError, ValueError) as problem:
-        raise SiteError(f"{path}: not a readable certificate ({problem}); restore it") from None
+        raise SiteError(
+            f"{path}: not a readable certificate ({problem}); restore it", code="certificate-unreadable"
+        ) from None
 
 
 def read_private_key(path: Path) -> PrivateKey:
@@ -82,11 +86,15 @@ def read_private_key(path: Path) -> PrivateKey:
         load = serialization.load_ssh_private_key if b"OPENSSH" in data else serialization.load_pem_private_key
         key = load(data, None)
     except FileNotFoundError:
-        raise SiteError(f"{path}: missing; restore it from where the bundle or the federation was made") from None
+        raise SiteError(
+            f"{path}: missing; restore it from where the bundle or the federation was made", code="key-missing"
+        ) from None
     except (OSError, ValueError, TypeError) as problem:
-        raise SiteError(f"{path}: not a readable private key ({problem}); restore it") from None
+        raise SiteError(f"{path}: not a readable private key ({problem}); restore it", code="key-unreadable") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SiteError(f"{path}: not an elliptic key; restore the one that `atoll federation init` made")
+        raise SiteError(
+            f"{path}: not an elliptic key; restore the one that `atoll federation init` made", code="key-wrong-kind"
+        )
     return key
 
 

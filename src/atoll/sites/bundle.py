@@ -55,14 +55,18 @@ class Bundle:
     def open(cls, folder: Path) -> Bundle:
         if not folder.is_dir():
             raise SiteError(
-                f"{folder}: no such folder; a bundle is the folder that `atoll federation init` made for a site"
+                f"{folder}: no such folder; a bundle is the folder that `atoll federation init` made for a site",
+                code="no-such-bundle",
             )
         bundle = cls(folder.resolve(), read_site(folder / "site.toml"))
         authority.read_certificate(bundle.ca)
         authority.read_private_key(bundle.key)
         readable = bundle.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if readable:
-            raise SiteError(f"{bundle.key}: others may read the key; close it with: chmod 600 '{bundle.key}'")
+            raise SiteError(
+                f"{bundle.key}: others may read the key; close it with: chmod 600 '{bundle.key}'",
+                code="key-readable-by-others",
+            )
         return bundle
 
     @property

@@ -96,7 +96,8 @@ class Control:
         except (httpx.HTTPError, RuntimeError, OSError) as problem:
             raise SiteError(
                 f"the link at {self._layout.link_address} does not answer ({type(problem).__name__}: {problem}); "
-                f"start it with: atoll federation server {self._layout.folder}"
+                f"start it with: atoll federation server {self._layout.folder}",
+                code="link-not-answering",
             ) from None
 
 

@@ -28,9 +28,13 @@ class DataSummary:
 def look(place: Path, label: str, name: str) -> DataSummary:
     """Read the data as an experiment would. A `DataError` says why it cannot be used."""
     if not place.exists():
-        raise DataError(f"--data {place}: no such folder; name the one with this site's data")
+        raise DataError(
+            f"--data {place}: no such folder; name the one with this site's data", code="no-such-data-folder"
+        )
     if place.is_dir() and all(path.name.startswith(".") for path in place.iterdir()):
-        raise DataError(f"--data {place}: the folder is empty; put this site's CSV or NPZ file there")
+        raise DataError(
+            f"--data {place}: the folder is empty; put this site's CSV or NPZ file there", code="data-folder-empty"
+        )
     settings = DataSettings.model_validate({"name": SITES, "label": label})
     try:
         return _read(place, settings, name, "")

@@ -43,7 +43,8 @@ def examine(place: Path, data: Path | None = None) -> list[Finding]:
         return list(_examine_site(place, data))
     raise SiteError(
         f"{place}: neither a federation's directory (federation.toml) nor a site's bundle (site.toml); "
-        "name the one made by `atoll federation init`"
+        "name the one made by `atoll federation init`",
+        code="no-federation-or-bundle",
     )
 
 

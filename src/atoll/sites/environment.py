@@ -28,5 +28,7 @@ def flower_program(name: str) -> str:
     """One of Flower's programs, beside this Python."""
     path = Path(sys.executable).parent / name
     if find_spec("flwr") is None or not path.exists():
-        raise SiteError(f"{name}: Flower is not installed here; install it with: pip install 'atoll[flower]'")
+        raise SiteError(
+            f"{name}: Flower is not installed here; install it with: pip install 'atoll[flower]'", code="flower-missing"
+        )
     return str(path)

@@ -46,9 +46,13 @@ def found(folder: Path, sites: Sequence[str], host: str, port: int, link_port: i
     for number in (port, inner):
         check_port(number)
     if port == inner:
-        raise SiteError(f"--link-port {inner}: the same as --port; the link needs a port of its own")
+        raise SiteError(
+            f"--link-port {inner}: the same as --port; the link needs a port of its own", code="ports-equal"
+        )
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise SiteError(f"{folder}: exists already and nothing is overwritten; choose another folder")
+        raise SiteError(
+            f"{folder}: exists already and nothing is overwritten; choose another folder", code="folder-exists"
+        )
     layout = Layout(folder.resolve(), host, port, inner)
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
     with _aside(folder.resolve()) as aside:
@@ -61,7 +65,7 @@ def add_site(layout: Layout, name: str) -> Path:
     check_names([*layout.sites, name])
     bundle = layout.bundles / name
     if bundle.exists():
-        raise SiteError(f"{bundle}: a bundle of a former site lies there; move it away first")
+        raise SiteError(f"{bundle}: a bundle of a former site lies there; move it away first", code="bundle-exists")
     _enrol(layout, name)
     return bundle
 
@@ -69,7 +73,9 @@ def add_site(layout: Layout, name: str) -> Path:
 def remove_site(layout: Layout, name: str) -> None:
     """Shut a site out for ever: its key counts no more. Its name may be given again, with a new key."""
     if name not in layout.sites:
-        raise SiteError(f"there is no site {name[:60]!r} in {layout.folder}; {nearest(name, layout.sites)}")
+        raise SiteError(
+            f"there is no site {name[:60]!r} in {layout.folder}; {nearest(name, layout.sites)}", code="unknown-site"
+        )
     layout.public_key(name).unlink()
     shutil.rmtree(layout.bundles / name, ignore_errors=True)
 

@@ -36,10 +36,14 @@ class Layout:
             layout = cls(folder.resolve(), table["host"], table["port"], table["link_port"])
         except FileNotFoundError:
             raise SiteError(
-                f"{folder}: no federation here (no federation.toml); make one with: atoll federation init {folder}"
+                f"{folder}: no federation here (no federation.toml); make one with: atoll federation init {folder}",
+                code="no-federation-here",
             ) from None
         except (OSError, ValueError, KeyError) as problem:
-            raise SiteError(f"{path}: cannot be read ({problem}); restore the file that `init` wrote") from None
+            raise SiteError(
+                f"{path}: cannot be read ({problem}); restore the file that `init` wrote",
+                code="federation-file-unreadable",
+            ) from None
         check_host(layout.host)
         for port in (layout.port, layout.link_port):
             check_port(port)
@@ -102,7 +106,8 @@ class Layout:
             return {}
         except (OSError, ValueError) as problem:
             raise SiteError(
-                f"{path}: cannot be read ({problem}); restart: atoll federation server {self.folder}"
+                f"{path}: cannot be read ({problem}); restart: atoll federation server {self.folder}",
+                code="state-file-unreadable",
             ) from None
         return {str(name): int(number) for name, number in found.items()}
 
@@ -110,17 +115,21 @@ class Layout:
 def check_names(names: Sequence[str]) -> None:
     """Sites' names become names of files and parts of commands: letters, digits, - and _, all different."""
     if not names:
-        raise SiteError("--sites: no site is named; give them separated by commas: --sites north,south,west")
+        raise SiteError(
+            "--sites: no site is named; give them separated by commas: --sites north,south,west", code="no-sites-named"
+        )
     seen: dict[str, str] = {}
     for name in names:
         if not NAME.fullmatch(name):
             raise SiteError(
                 f"site name {name[:60]!r}: up to {LONGEST_NAME} letters, digits, - and _, starting with a letter or a "
-                "digit; choose another name"
+                "digit; choose another name",
+                code="bad-site-name",
             )
         if name.casefold() in seen:
             raise SiteError(
-                f"two sites are named '{name}' (capital letters do not count); every site needs its own name"
+                f"two sites are named '{name}' (capital letters do not count); every site needs its own name",
+                code="site-name-twice",
             )
         seen[name.casefold()] = name
 
@@ -132,13 +141,14 @@ def check_host(host: str) -> None:
     labels = host.removesuffix(".").split(".")
     if not host or len(host) > 253 or not all(HOST_LABEL.fullmatch(label) for label in labels):
         raise SiteError(
-            f"--host {host[:60]!r}: no host name or IP address; give the name by which sites reach this machine"
+            f"--host {host[:60]!r}: no host name or IP address; give the name by which sites reach this machine",
+            code="bad-host",
         )
 
 
 def check_port(port: object) -> None:
     if type(port) is not int or not 1 <= port <= 65535:
-        raise SiteError(f"port {port!r}: must be a whole number from 1 to 65535")
+        raise SiteError(f"port {port!r}: must be a whole number from 1 to 65535", code="bad-port")
 
 
 def is_address(host: str) -> bool:
@@ -164,7 +174,10 @@ def split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > 5:
-        raise SiteError(f"link = {address[:60]!r}: must have the form host:port; restore the line of the site's file")
+        raise SiteError(
+            f"link = {address[:60]!r}: must have the form host:port; restore the line of the site's file",
+            code="bad-link-address",
+        )
     check_host(host)
     check_port(int(port))
     return host, int(port)

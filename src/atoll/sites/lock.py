@@ -18,7 +18,9 @@ def hold(folder: Path, what: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SiteError(f"{what} is running already ({_owner(folder)}); stop that one first") from None
+            raise SiteError(
+                f"{what} is running already ({_owner(folder)}); stop that one first", code="already-running"
+            ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

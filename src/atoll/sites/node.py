@@ -34,7 +34,10 @@ def run_node(
     """Connect and stay connected until `stop` says so. A `SiteError` if the server will never let us in."""
     for place in (bundle.folder, data):
         if '"' in str(place) or not str(place).isprintable():
-            raise SiteError(f"{str(place)!r}: Flower takes no path with a quotation mark or a line break; rename it")
+            raise SiteError(
+                f"{str(place)!r}: Flower takes no path with a quotation mark or a line break; rename it",
+                code="bad-path",
+            )
     bundle.work.mkdir(mode=0o700, exist_ok=True)
     with hold(bundle.work, f"the node of site '{bundle.site.name}'"):
         (bundle.work / "flower").mkdir(exist_ok=True)
@@ -73,8 +76,8 @@ def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
-        if fault.kind != "unreachable":
-            raise SiteError(fault.text)
+        if fault.code != "server-unreachable":
+            raise SiteError(fault.text, code=fault.code)
         if not told:
             say(f"{fault.text}; trying again every {AGAIN:g} s")
             told = True
@@ -128,7 +131,7 @@ class _Watch:
             self.refused_since = time.monotonic()
             self.say("the server refuses this site; trying again (a node that was killed is let in after a minute)")
         elif time.monotonic() - self.refused_since > self.patience:
-            raise SiteError(self._refusal())
+            raise SiteError(self._refusal(), code="site-refused")
 
     def _refusal(self) -> str:
         name = self.bundle.site.name

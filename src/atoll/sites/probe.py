@@ -24,7 +24,7 @@ AHEAD, BEHIND = 5.0, 305.0
 class Fault:
     """What is wrong with the way to the server. Only an unreachable one may come right by waiting."""
 
-    kind: str  # unreachable, expired, not_yet_valid, wrong_host, wrong_authority, tls, clock, stranger
+    code: str  # of the error that it becomes where waiting does not help
     text: str
 
 
@@ -42,11 +42,11 @@ def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
         socket.create_connection((host, port), timeout=patience).close()
     except socket.gaierror:
         text = f"the name '{host}' is not known here; check it, or ask for the server's address"
-        return Fault("unreachable", text)
+        return Fault("server-unreachable", text)
     except OSError as problem:
         why = problem.strerror or "no answer in time"
         return Fault(
-            "unreachable",
+            "server-unreachable",
             f"{address} cannot be reached ({why}); is the server running, and does a firewall let this port through?",
         )
     return None
@@ -66,7 +66,9 @@ def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE
         return _refused(problem, address, host)
     except (OSError, ssl.SSLError) as problem:
         why = getattr(problem, "reason", None) or problem
-        return Fault("tls", f"{address} does not speak TLS as it should ({why}); does another program have this port?")
+        return Fault(
+            "tls-failed", f"{address} does not speak TLS as it should ({why}); does another program have this port?"
+        )
 
 
 def clock_fault(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
@@ -74,14 +76,16 @@ def clock_fault(host: str, port: int, patience: float = PATIENCE) -> Fault | Non
     answer = server_time(host, port, patience)
     if answer is None:
         return Fault(
-            "stranger", f"{join_address(host, port)} does not answer like a web server; check address and port"
+            "not-our-server", f"{join_address(host, port)} does not answer like a web server; check address and port"
         )
     # A header tells whole seconds, so half a second is the best guess; what is left is within a second.
     ahead = (datetime.now(UTC) - answer).total_seconds() - 0.5
     if -BEHIND < ahead < AHEAD + 0.5:
         return None
     where = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
-    return Fault("clock", f"this machine's clock is {where}; set it by a time service (timedatectl set-ntp true)")
+    return Fault(
+        "clock-differs", f"this machine's clock is {where}; set it by a time service (timedatectl set-ntp true)"
+    )
 
 
 def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | None:
@@ -104,21 +108,22 @@ def _refused(problem: ssl.SSLCertVerificationError, address: str, host: str) -> 
     code = problem.verify_code
     if code == EXPIRED:
         return Fault(
-            "expired",
+            "certificate-expired",
             f"the certificate of {address} has expired, by this machine's clock; if the clock is right, the operator "
             "renews it: atoll federation renew DIR",
         )
     if code == NOT_YET_VALID:
         return Fault(
-            "not_yet_valid", f"the certificate of {address} is not valid yet, by this machine's clock; set the clock"
+            "certificate-not-yet-valid",
+            f"the certificate of {address} is not valid yet, by this machine's clock; set the clock",
         )
     if code in (WRONG_HOST, WRONG_ADDRESS):
         return Fault(
-            "wrong_host",
+            "certificate-wrong-host",
             f"the certificate of {address} is not for '{host}'; use the name the federation was made with (--host)",
         )
     return Fault(
-        "wrong_authority",
+        "certificate-wrong-authority",
         f"the certificate of {address} is not of this bundle's authority ({problem.verify_message}): another "
         "federation, or somebody in between; ask the operator for a fresh bundle",
     )

@@ -75,7 +75,9 @@ def find_nginx() -> str:
     """The program nginx; on Debian it is in a folder that is not on everybody's path."""
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if found is None:
-        raise SiteError("nginx is not installed; install it (Debian, Ubuntu: apt-get install nginx-light)")
+        raise SiteError(
+            "nginx is not installed; install it (Debian, Ubuntu: apt-get install nginx-light)", code="nginx-missing"
+        )
     return found
 
 

@@ -84,11 +84,14 @@ def _check_ports(layout: Layout, with_proxy: bool) -> None:
             try:
                 trial.bind(("127.0.0.1", port))
             except PermissionError:
-                raise SiteError(f"port {port}: this user may not open it; use one above 1023") from None
+                raise SiteError(
+                    f"port {port}: this user may not open it; use one above 1023", code="port-not-permitted"
+                ) from None
             except OSError as problem:
                 raise SiteError(
                     f"port {port}: cannot be opened ({problem.strerror}); stop the program that has it, or change "
-                    f"{layout.folder / 'federation.toml'}"
+                    f"{layout.folder / 'federation.toml'}",
+                    code="port-in-use",
                 ) from None
 
 
@@ -113,13 +116,17 @@ def _await_link(control: Control, layout: Layout, link: Part, stop: Stop) -> boo
     while not stop():
         if link.process is None or link.process.poll() is not None:
             code = None if link.process is None else link.process.returncode
-            raise SiteError(f"the link did not start ({how(code)}): {last_words(link.log)}; see {link.log}")
+            raise SiteError(
+                f"the link did not start ({how(code)}): {last_words(link.log)}; see {link.log}", code="link-not-started"
+            )
         try:
             control.nodes()
             return True
         except SiteError:
             if time.monotonic() > end:
-                raise SiteError(f"the link does not answer after {STARTING:g} s; see {link.log}") from None
+                raise SiteError(
+                    f"the link does not answer after {STARTING:g} s; see {link.log}", code="link-not-answering"
+                ) from None
         time.sleep(BEAT)
     return False
 
@@ -128,13 +135,17 @@ def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
     end = time.monotonic() + 20
     while not stop():
         if part.process is None or part.process.poll() is not None:
-            raise SiteError(f"the proxy did not start: {last_words(part.log)}; see {part.log}")
+            raise SiteError(
+                f"the proxy did not start: {last_words(part.log)}; see {part.log}", code="proxy-not-started"
+            )
         try:
             socket.create_connection(("127.0.0.1", layout.port), timeout=1).close()
             return
         except OSError:
             if time.monotonic() > end:
-                raise SiteError(f"the proxy does not answer on port {layout.port}; see {part.log}") from None
+                raise SiteError(
+                    f"the proxy does not answer on port {layout.port}; see {part.log}", code="proxy-not-answering"
+                ) from None
         time.sleep(BEAT)
 
 

@@ -74,14 +74,15 @@ def read_site(path: Path) -> SiteFile:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SiteError(
-            f"{path}: missing; a bundle is the folder that `atoll federation init` made for a site"
+            f"{path}: missing; a bundle is the folder that `atoll federation init` made for a site",
+            code="site-file-missing",
         ) from None
     except (OSError, ValueError, RecursionError) as problem:
-        raise SiteError(f"{path}: cannot be read ({problem}); correct it") from None
+        raise SiteError(f"{path}: cannot be read ({problem}); correct it", code="site-file-unreadable") from None
     try:
         site = SiteFile.model_validate(table)
     except ValidationError as problem:
-        raise SiteError(f"{path}: {_one_line(problem)}") from None
+        raise SiteError(f"{path}: {_one_line(problem)}", code="site-file-invalid") from None
     check_names([site.name])
     split_address(site.link)
     return site
@@ -102,7 +103,10 @@ def answer_labels(path: Path, share: bool) -> SiteFile:
     after = read_site(path)
     if after != before.model_copy(update={"share": Share(labels=share)}):
         replace_file(path, text.encode())
-        raise SiteError(f"{path}: cannot write the answer into it; set labels = {word} under [share] yourself")
+        raise SiteError(
+            f"{path}: cannot write the answer into it; set labels = {word} under [share] yourself",
+            code="site-file-not-written",
+        )
     return after
 
 
