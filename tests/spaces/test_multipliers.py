@@ -12,6 +12,7 @@ from atoll.rng import stream
 from atoll.spaces.multipliers import factor_within, pruned_to, scaled
 from atoll.spaces.pruning import prune, units
 from atoll.spaces.widths import from_fixed
+from refusals import refused
 
 PERCEPTRON = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [8, 8]})
 
@@ -25,7 +26,7 @@ def test_all_widths_times_a_factor() -> None:
     assert widths(scaled(PERCEPTRON, 0.3)) == [2, 2] and widths(scaled(PERCEPTRON, 0.01)) == [1, 1]
     assert scaled(PERCEPTRON, 1.0) == PERCEPTRON
     for factor in (0.0, 1.1, -1.0, float("nan")):
-        with pytest.raises(ArchitectureError, match="above 0 and at most 1"):
+        with refused(ArchitectureError, "multiplier-out-of-range", f"{factor:g}"):
             scaled(PERCEPTRON, factor)
 
 
@@ -36,7 +37,7 @@ def test_the_factor_that_comes_nearest_from_below() -> None:
     assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 77))) == [7, 7]
     assert factor_within(PERCEPTRON, 96) == 1.0
     assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 5))) == [1, 1]
-    with pytest.raises(ArchitectureError, match="no width multiplier gets down to 4 MACs"):
+    with refused(ArchitectureError, "budget-too-small", "4 MACs"):
         factor_within(PERCEPTRON, 4)
 
 

@@ -15,7 +15,10 @@ HALVINGS = 20  # of the interval that a factor is looked for in: a millionth is 
 def scaled(arch: dict[str, Any], factor: float) -> dict[str, Any]:
     """The network with all widths times `factor`, rounded, at least one filter each."""
     if not 0 < factor <= 1:
-        raise ArchitectureError(f"a width multiplier of {factor:g}: give a factor above 0 and at most 1, such as 0.5")
+        raise ArchitectureError(
+            f"a width multiplier of {factor:g}: give a factor above 0 and at most 1, such as 0.5",
+            code="multiplier-out-of-range",
+        )
     for unit in units(arch):
         arch = narrowed(arch, unit.name, max(1, round(unit.width * factor)))
     return arch
@@ -30,7 +33,10 @@ def factor_within(arch: dict[str, Any], macs: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if cost(scaled(arch, middle)).macs <= macs else (low, middle)
     if low == 0.0:
-        raise ArchitectureError(f"no width multiplier gets down to {macs:,} MACs: one filter in each layer takes more")
+        raise ArchitectureError(
+            f"no width multiplier gets down to {macs:,} MACs: one filter in each layer takes more",
+            code="budget-too-small",
+        )
     return low
 
 
