@@ -26,7 +26,7 @@ def test_all_widths_times_a_factor() -> None:
     assert widths(scaled(PERCEPTRON, 0.3)) == [2, 2] and widths(scaled(PERCEPTRON, 0.01)) == [1, 1]
     assert scaled(PERCEPTRON, 1.0) == PERCEPTRON
     for factor in (0.0, 1.1, -1.0, float("nan")):
-        with refused(ArchitectureError, "invalid-setting", f"{factor:g}"):
+        with refused(ArchitectureError, "multiplier-out-of-range", f"{factor:g}"):
             scaled(PERCEPTRON, factor)
 
 
@@ -37,7 +37,7 @@ def test_the_factor_that_comes_nearest_from_below() -> None:
     assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 77))) == [7, 7]
     assert factor_within(PERCEPTRON, 96) == 1.0
     assert widths(scaled(PERCEPTRON, factor_within(PERCEPTRON, 5))) == [1, 1]
-    with refused(ArchitectureError, "unreachable-budget", "4 MACs"):
+    with refused(ArchitectureError, "budget-too-small", "4 MACs"):
         factor_within(PERCEPTRON, 4)
 
 

@@ -1,78 +1,130 @@
-"""Couplings on networks nobody would draw: the library's answer against labels carried through the program by hand."""
+"""Couplings of usual networks and of random ones: channels followed through the program, against torch-pruning."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+import torch_pruning
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor, nn
 
 from atoll.learning.networks import load
 from atoll.messages import Array
 from atoll.spaces import build, initial
-from atoll.spaces.pruning import prune, units
-from atoll.spaces.pruning_trace import ANSWER, INPUT, _labels
-from atoll.spaces.widths_layers import Convolution, GroupNormalisation, Linear
-from atoll.spaces.widths_operations import Apply
+from atoll.spaces.pruning import Unit, prune, units
+from atoll.spaces.pruning_couplings import ANSWER, INPUT, Side, channel_labels, sides
+from atoll.spaces.widths import describe, from_fixed
+from atoll.spaces.widths_fields import Shape
+from atoll.spaces.widths_layers import Convolution, Depthwise, GroupNormalisation, Known, Linear
+from atoll.spaces.widths_operations import Apply, Concatenate
 from atoll.spaces.widths_plan import Plan, read
+from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated
 
 SIDE = 4  # of every image: all convolutions are 1x1
 
 
-def carried(plan: Plan) -> dict[tuple[str, str], Array]:
-    """Each channel gets a number where it is made; the number goes with it, and sums make two numbers one."""
-    parent: list[int] = []
-
-    def fresh(count: int) -> Array:
-        parent.extend(range(len(parent), len(parent) + count))
-        return np.arange(len(parent) - count, len(parent))
-
-    def root(number: int) -> int:
-        while parent[number] != number:
-            number = parent[number]
-        return number
-
-    def join(one: Array, other: Array) -> None:
-        assert len(one) == len(other)
-        for a, b in zip(one.tolist(), other.tolist(), strict=True):
-            parent[root(a)] = root(b)
-
-    sides: dict[tuple[str, str], Array] = {INPUT: fresh(plan.input[0]), ANSWER: fresh(plan.classes)}
-    values = [sides[INPUT]]
-    for node in plan.program:
-        axes = [values[value] for value in node.of]
-        if isinstance(node, Apply):
-            layer = plan.layers[node.name]
-            if isinstance(layer, (Convolution, Linear)):
-                join(sides.setdefault((node.name, "in"), axes[0]), axes[0])
-                out = sides.setdefault((node.name, "out"), fresh(layer.outputs))
-            else:
-                out = sides.setdefault((node.name, "out"), axes[0])
-                join(out, axes[0])
-            groups = layer.groups if isinstance(layer, (Convolution, GroupNormalisation)) else 1
-            for axis in (axes[0], out) if isinstance(groups, int) else ():
-                for part in np.split(axis, groups):
-                    join(part, axis[: len(part)])
-            values.append(out)
-        elif node.op == "concatenate":
-            values.append(np.concatenate(axes))
-        elif node.op == "flatten":
-            shape = plan.shapes[node.of[0]]
-            values.append(np.repeat(axes[0], int(np.prod(shape[1:], dtype=int))))
-        else:
-            for axis in axes[1:]:
-                join(axes[0], axis)
-            values.append(axes[0])
-    join(values[-1], sides[ANSWER])
-    return {side: np.array([root(number) for number in axis.tolist()]) for side, axis in sides.items()}
+def by_torch_pruning(plan: Plan) -> dict[Side, Array]:
+    """For each side one label a place, by the library's dependency graph. Groups are left to its users."""
+    places: dict[Side, Array] = {}
+    total = 0
+    for side, labels in channel_labels(plan).items():
+        places[side] = np.arange(total, total + len(labels))
+        total += len(labels)
+    pairs = list(coupled_by_torch_pruning(plan, places))
+    for name, layer in plan.layers.items():
+        groups = layer.groups if isinstance(layer, (Convolution, GroupNormalisation)) else 1
+        for side in sides(name, layer) if isinstance(groups, int) else ():
+            pairs += [(places[side][: len(part)], part) for part in np.split(places[side], groups)]
+    ends = [np.concatenate(both) for both in zip(*pairs, strict=True)]
+    _, labels = connected_components(coo_array((np.ones(len(ends[0])), ends), shape=(total, total)), directed=False)
+    return {side: labels[numbers] for side, numbers in places.items()}
 
 
-def same_partition(one: dict[tuple[str, str], Array], other: dict[tuple[str, str], Array]) -> bool:
+def coupled_by_torch_pruning(plan: Plan, places: dict[Side, Array]) -> Iterator[tuple[Array, Array]]:
+    with torch.device("meta"), torch.enable_grad():
+        network = Marked(plan)
+        batch = torch.empty((2, *plan.input), requires_grad=True)
+        graph = torch_pruning.DependencyGraph().build_dependency(network, (batch,), verbose=False)
+    names = dict(zip(network.layers, plan.layers, strict=True))
+
+    def side_of(module: Any, direction: str) -> Side | None:
+        """None for a batch norm that only marks a width, and for what is no module."""
+        if module not in names:
+            return {network.first: INPUT, network.last: ANSWER}.get(module)
+        name = names[module]
+        return (name, direction if isinstance(plan.layers[name], (Convolution, Linear)) else "out")
+
+    for module in graph.module2node:
+        root = side_of(module, "out")
+        if root is None:
+            continue
+        handler = graph.get_pruner_of_module(module).prune_out_channels
+        for item in graph.get_pruning_group(module, handler, list(range(len(places[root])))):
+            direction = "out" if graph.is_out_channel_pruning_fn(item.dep.handler) else "in"
+            side = side_of(item.dep.target.module, direction)
+            if side is not None:
+                yield places[root][item.root_idxs], places[side][item.idxs]
+
+
+class Marked(nn.Module):
+    """The plan as the library is shown it: plain layers, and a batch norm of known width at every other node.
+
+    The library infers widths by searching autograd's graph, which goes wrong behind concatenations, flattened images
+    and the network's input.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.place = {name: number for number, name in enumerate(plan.layers)}
+        ranks = {name: before for name, _, before, _ in plan.uses()}
+        self.layers = nn.ModuleList(seen(layer, ranks[name]) for name, layer in plan.layers.items())
+        self.first = mark(plan.shapes[0])
+        self.last = mark(plan.shapes[-1])
+        self.marks = nn.ModuleList(mark(shape) for shape in plan.shapes[1:])
+        joined = [plan.shapes[value] for node in plan.program if isinstance(node, Concatenate) for value in node.of]
+        self.joined = nn.ModuleList(mark(shape) for shape in joined)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [self.first(x)]
+        joined = iter(self.joined)
+        for number, node in enumerate(self.plan.program):
+            read = [values[value] for value in node.of]
+            if isinstance(node, Apply):
+                values.append(self.layers[self.place[node.name]](*read))
+                continue
+            if isinstance(node, Concatenate):  # one for each, or the same value read twice would be one input
+                read = [next(joined)(value) for value in read]
+            values.append(self.marks[number](node.function()(*read)))
+        answer: Tensor = self.last(values[-1])
+        return answer
+
+
+def seen(layer: Known, shape: Shape) -> nn.Module:
+    """Without groups: a convolution with as many groups as outputs would be taken for a depthwise one."""
+    if isinstance(layer, Convolution):
+        return layer.model_copy(update={"groups": 1}).module()
+    if isinstance(layer, (Linear, Depthwise)):
+        return layer.module()
+    return mark(shape)
+
+
+def mark(shape: Sequence[int]) -> nn.Module:
+    kind = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
+    return kind(shape[0], affine=False, track_running_stats=False)
+
+
+def assert_same_partition(one: dict[Side, Array], other: dict[Side, Array]) -> None:
     assert one.keys() == other.keys()
     pairs = {pair for side in one for pair in zip(one[side].tolist(), other[side].tolist(), strict=True)}
-    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 @st.composite
@@ -132,11 +184,49 @@ def networks(draw: st.DrawFn) -> dict[str, Any]:
     return {"space": "widths", "input": [start, SIDE, SIDE], "classes": 2, "layers": layers, "program": program}
 
 
+class WideFirst(nn.Module):
+    """A layer whose channels are added to those of two later layers side by side: two units that begin with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(3, 7, 1)
+        self.left, self.right = nn.Conv2d(7, 3, 1), nn.Conv2d(7, 4, 1)
+        self.answer = nn.Linear(7, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.wide(x)
+        return self.answer((x * torch.cat((self.left(x), self.right(x)), 1)).mean((2, 3)))
+
+
+def fixed(model: str, shape: Sequence[int]) -> dict[str, Any]:
+    return from_fixed({"space": "fixed", "model": model, "input": list(shape), "classes": CLASSES})
+
+
+NETWORKS = {
+    "mlp": fixed("mlp", [20]),
+    **{model: fixed(model, [3, 32, 32]) for model in ("convnet", "mobilenet", "resnet18")},
+    **{kind.__name__: describe(kind(), SHAPE, CLASSES) for kind in (Joined, Grouped, GroupNormed, Repeated, WideFirst)},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_torch_pruning_finds_the_same_couplings(name: str) -> None:
+    plan = read(NETWORKS[name])
+    assert_same_partition(channel_labels(plan), by_torch_pruning(plan))
+
+
 @settings(max_examples=20)
 @given(networks())
-def test_the_library_and_labels_carried_by_hand_agree(arch: dict[str, Any]) -> None:
+def test_torch_pruning_finds_the_same_couplings_in_random_networks(arch: dict[str, Any]) -> None:
     plan = read(arch)
-    assert same_partition(_labels(plan), carried(plan))
+    assert_same_partition(channel_labels(plan), by_torch_pruning(plan))
+
+
+def test_units_that_begin_with_the_same_layer_are_numbered() -> None:
+    assert units(NETWORKS["WideFirst"]) == [
+        Unit("wide", 3, ("wide", "left")),
+        Unit("wide#2", 4, ("wide", "right")),
+    ]
 
 
 @settings(max_examples=15)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atoll.learning.networks import load
 from atoll.messages import Tensors
-from atoll.spaces import build, cost, initial, pruning_known
+from atoll.spaces import build, cost, initial, pruning_couplings
 from atoll.spaces.cost import measured_cost
 from atoll.spaces.pruning import merged, narrowed, prune, units
 from atoll.spaces.widths import describe, from_fixed
@@ -75,14 +75,14 @@ def test_what_was_asked_before_changes_no_answer(start: str, data: st.DataObject
     keep = data.draw(st.integers(1, unit.width))
     weights = initial(arch, np.random.default_rng(1))
     remembered = prune(arch, weights, unit.name, keep)
-    kept = dict(pruning_known._kept)
-    pruning_known._kept.clear()
+    kept = dict(pruning_couplings._kept)
+    pruning_couplings._kept.clear()
     try:
         assert units(arch) == found
         fresh = prune(arch, weights, unit.name, keep)
     finally:
-        pruning_known._kept.clear()
-        pruning_known._kept.update(kept)
+        pruning_couplings._kept.clear()
+        pruning_couplings._kept.update(kept)
     assert fresh[0] == remembered[0]
     assert fresh[1].whole_digest() == remembered[1].whole_digest()
 

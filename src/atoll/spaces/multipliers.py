@@ -17,7 +17,7 @@ def scaled(arch: dict[str, Any], factor: float) -> dict[str, Any]:
     if not 0 < factor <= 1:
         raise ArchitectureError(
             f"a width multiplier of {factor:g}: give a factor above 0 and at most 1, such as 0.5",
-            code="invalid-setting",
+            code="multiplier-out-of-range",
         )
     for unit in units(arch):
         arch = narrowed(arch, unit.name, max(1, round(unit.width * factor)))
@@ -35,7 +35,7 @@ def factor_within(arch: dict[str, Any], macs: int) -> float:
     if low == 0.0:
         raise ArchitectureError(
             f"no width multiplier gets down to {macs:,} MACs: one filter in each layer takes more",
-            code="unreachable-budget",
+            code="budget-too-small",
         )
     return low
 
