@@ -113,7 +113,7 @@ def test_a_read_only_folder_is_a_users_error(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(RunDirectoryError, match=r"Permission denied.*--out"):
         create(tmp_path)
 
