@@ -189,7 +189,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 plain = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), words)
 tables = st.recursive(
     st.dictionaries(words, plain | st.lists(plain, max_size=3), max_size=4),
-    lambda inner: st.dictionaries(words, plain | inner, max_size=3),
+    lambda inner: st.dictionaries(words, plain | inner | st.lists(inner, max_size=2), max_size=3),
 )
 
 
@@ -201,8 +201,11 @@ def test_toml_text_reads_back_equal(table: dict[str, Any]) -> None:
 
 def test_unset_values_are_left_out() -> None:
     assert to_toml({"a": None, "b": 1, "c": {"d": None}}) == "b = 1\n\n[c]\n"
-    with pytest.raises(TypeError):
-        to_toml({"a": {1, 2}})
+    nested = {"a": [{"b": None, "c": [{"d": None, "e": 1}]}, {"f": None}]}
+    assert tomllib.loads(to_toml(nested)) == {"a": [{"c": [{"e": 1}]}, {}]}
+    for value in ({1, 2}, [1, None]):  # a list has no place for what is unset
+        with pytest.raises(TypeError):
+            to_toml({"a": value})
 
 
 shares = st.floats(1e-6, 1.0)

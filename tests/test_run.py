@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,9 @@ def test_all_kinds_of_data(tmp_path: Path) -> None:
 def test_settings_of_the_method_and_of_everything_else(tmp_path: Path) -> None:
     settings = {"patience": 9, "engine": {"deadline": 60.0}}
     run = atoll.search("fedavg", DATA, out=tmp_path / "run", seed=5, settings=settings, lr=0.05, hidden=[5], **SHORT)
-    text = (run.path / "config.toml").read_text()
-    assert all(line in text for line in ("seed = 5", "patience = 9", "deadline = 60.0", "lr = 0.05", "hidden = [5]"))
+    config = tomllib.loads((run.path / "config.toml").read_text())
+    assert (config["seed"], config["patience"], config["engine"]["deadline"]) == (5, 9, 60.0)
+    assert (config["fedavg"]["lr"], config["fedavg"]["hidden"]) == (0.05, [5])
     assert run.result["candidates"][0]["architecture"]["hidden"] == [5]
 
 

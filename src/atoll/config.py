@@ -13,13 +13,13 @@ altered.
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from atoll.data.settings import DataSettings
@@ -164,39 +164,15 @@ def dump(experiment: Experiment) -> str:
 
 def to_toml(table: Mapping[str, Any]) -> str:
     """TOML text of nested tables. None means unset and is left out."""
-    lines: list[str] = []
-    _write_table(table, (), lines)
-    return "\n".join(lines).lstrip("\n") + "\n"
+    return tomli_w.dumps(_without_unset(table))
 
 
-def _write_table(table: Mapping[str, Any], path: Sequence[str], lines: list[str]) -> None:
-    for key, value in table.items():
-        if value is not None and not isinstance(value, Mapping):
-            lines.append(f"{_key(key)} = {_value(value)}")
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            inner = (*path, _key(key))
-            lines.extend(("", f"[{'.'.join(inner)}]"))
-            _write_table(value, inner, lines)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
+def _without_unset(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_unset(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    if isinstance(value, Mapping):  # within a list; elsewhere it is a table of its own
-        return f"{{{', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items() if item is not None)}}}"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", escaped) + '"'
-    raise TypeError(f"{value!r} has no form in TOML")
+        return [_without_unset(item) for item in value]
+    return value
 
 
 def _validate(model: type[Any], values: Any, place: str) -> Any:

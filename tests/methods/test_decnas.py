@@ -48,9 +48,8 @@ class TestDecnas(MethodContract):
         assert run is not None and any(event["metrics"].get("dropped") for event in run.rounds)
         assert memories == [{}] * 5  # before each of four rounds, and before the last measuring
 
-    def test_the_sequence(self, tmp_path: Path) -> None:
-        run = self.run(tmp_path / "run")
-        assert run is not None
+    def test_the_sequence(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        run = self.baseline(tmp_path_factory)
         first, second = run.result["candidates"]
         assert (first["id"], second["id"]) == ("m0", "m1") and "final" in second["picks"]
         assert second["objectives"]["macs"] <= 0.9 * first["objectives"]["macs"]

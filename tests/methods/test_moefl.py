@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,9 +26,8 @@ class TestMoefl(MethodContract):
     method = "moefl"
     settings: ClassVar[dict[str, Any]] = QUICK
 
-    def test_the_result_tells_connections_and_picks(self, tmp_path: Path) -> None:
-        run = self.run(tmp_path / "run")
-        assert run is not None
+    def test_the_result_tells_connections_and_picks(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        run = self.baseline(tmp_path_factory)
         picks = [pick for candidate in run.result["candidates"] for pick in candidate["picks"]]
         assert sorted(picks) == ["high", "high1", "high2", "knee", "knee1", "knee2"]
         for candidate in run.result["candidates"]:

@@ -36,9 +36,8 @@ class TestRetrain(MethodContract):
         "client_accuracy": True,
     }
 
-    def test_every_network_has_its_figures_in_every_round(self, tmp_path: Path) -> None:
-        run = self.run(tmp_path / "run")
-        assert run is not None
+    def test_every_network_has_its_figures_in_every_round(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        run = self.baseline(tmp_path_factory)
         for event in run.rounds:
             for row in event["metrics"]["networks"].values():
                 assert {"error", "test_error", "connections", "client_accuracy"} <= row.keys()
@@ -46,11 +45,12 @@ class TestRetrain(MethodContract):
         assert last["full"]["connections"] == 6 * 10 + 10 + 10 * 3 + 3
         assert last["thin"]["connections"] < 6 * 20 + 20 + 20 * 3 + 3
 
-    def test_a_network_does_not_depend_on_its_company(self, tmp_path: Path) -> None:
+    def test_a_network_does_not_depend_on_its_company(
+        self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
         """It starts the same; only the clients' streams are shared, so the first task of each client is equal."""
-        both = self.run(tmp_path / "both")
+        both = self.baseline(tmp_path_factory)
         alone = search("retrain", made_table(), out=tmp_path / "alone", workers=0, rounds=4, networks={"thin": SPARSE})
-        assert both is not None
         one, two = (run.rounds[0]["metrics"]["networks"]["thin"] for run in (both, alone))
         assert one["error"] == two["error"]
 

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.errors import SiteError
 from atoll.sites import processes
-from atoll.sites.lock import hold, owner
 from atoll.sites.processes import Follower, Part, descendants, how, stop_all
 from programs import wait_until
-from refusals import refused
 
 
 def part(tmp_path: Path, script: str, pause: float = 0.05) -> Part:
@@ -125,20 +122,6 @@ def test_a_follower_reads_whole_lines_from_now_on(tmp_path: Path) -> None:
     assert follower.lines() == ["two"] and follower.lines() == []
     log.write_text("new\n")  # shorter than before
     assert follower.lines() == ["new"]
-
-
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    assert owner(tmp_path) is None
-    with hold(tmp_path, "the server"):
-        assert owner(tmp_path) == os.getpid()
-        with (
-            refused(SiteError, "already-running", "the server", os.getpid()),
-            hold(tmp_path, "the server"),
-        ):
-            pass
-    assert owner(tmp_path) is None
-    with hold(tmp_path, "the server"):
-        pass
 
 
 def test_stopping_nobody_is_no_error() -> None:

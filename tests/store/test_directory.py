@@ -114,7 +114,7 @@ def test_a_read_only_folder_is_a_users_error(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with refused(RunDirectoryError, "folder-not-writable", tmp_path, "Permission denied", "--out"):
         create(tmp_path)
 

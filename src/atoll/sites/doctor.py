@@ -18,10 +18,10 @@ from atoll.sites import authority, proxy
 from atoll.sites.bundle import Bundle
 from atoll.sites.data_check import look
 from atoll.sites.layout import Layout, join_address, split_address
-from atoll.sites.lock import owner
 from atoll.sites.probe import certificate_fault, clock_fault, reach
 from atoll.sites.status import read_hello, status
 from atoll.sites.versions import differences, installed
+from atoll.store.lock import owner
 
 SOON = timedelta(days=30)
 LITTLE_ROOM = 1_000_000_000  # bytes
@@ -114,7 +114,7 @@ def _examine_site(folder: Path, data: Path | None) -> Iterator[Finding]:
     yield from _way(*split_address(bundle.site.link), bundle.ca, clock=True)
     yield from _data(bundle, data)
     process = owner(bundle.work)
-    running = f"the node is running (process {process})" if process else "the node is not running: atoll site join"
+    running = f"the node is running ({process})" if process else "the node is not running: atoll site join"
     yield Finding(True, running)
 
 

@@ -13,10 +13,10 @@ from atoll.errors import SiteError
 from atoll.sites.bundle import Bundle
 from atoll.sites.environment import flower_environment, flower_program
 from atoll.sites.layout import join_address, split_address
-from atoll.sites.lock import hold
 from atoll.sites.probe import probe, reach
 from atoll.sites.processes import Follower, Part, Say, how
 from atoll.store.files import replace_file
+from atoll.store.lock import hold
 
 BEAT = 0.2
 LOOK = 15.0  # seconds between looks whether the server can be reached

@@ -14,9 +14,9 @@ from atoll.sites import proxy
 from atoll.sites.control import Control
 from atoll.sites.environment import flower_environment, flower_program
 from atoll.sites.layout import Layout
-from atoll.sites.lock import hold
 from atoll.sites.processes import Part, Say, how
 from atoll.sites.registry import synchronise
+from atoll.store.lock import hold
 
 STARTING = 120.0  # seconds the link has to answer: it imports for seconds, and machines are busy
 BEAT = 0.2

@@ -12,7 +12,7 @@ from atoll.errors import SiteError
 from atoll.sites.authority import public_point
 from atoll.sites.control import Control, RunInfo
 from atoll.sites.layout import Layout
-from atoll.sites.lock import owner
+from atoll.store.lock import owner
 
 
 @dataclass(frozen=True)

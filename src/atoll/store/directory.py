@@ -12,7 +12,7 @@ from typing import Any
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.store.checkpoints import Checkpoints
 from atoll.store.files import is_aside, replace_file, sweep_asides
-from atoll.store.lock import Lock
+from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
 SCHEMA = 1
@@ -39,7 +39,7 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
-            lock = Lock(path)
+            lock = lock_run(path)
         except (OSError, ValueError) as problem:  # a ValueError is a name that no file can have
             reason = getattr(problem, "strerror", None) or str(problem)
             raise RunDirectoryError(
@@ -62,7 +62,7 @@ class RunDirectory:
                 f"{path}: not a run directory (it has no config.toml); see `atoll run --help`",
                 code="not-a-run-directory",
             )
-        return cls(path, Lock(path))
+        return cls(path, lock_run(path))
 
     def reconfigure(self, config: str) -> None:
         """The run shall go on with these settings, now and when it is resumed."""

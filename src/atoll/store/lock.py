@@ -1,42 +1,105 @@
-"""One process per run directory. The kernel holds the lock, so a killed owner never leaves it behind."""
+"""One process at a time for a run directory, a federation's server, and a site's node on a machine.
+
+The kernel holds the lock, so a killed owner never leaves it behind.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
+import time
+from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
-from atoll.errors import RunLocked
+from atoll.errors import AtollError, RunLocked, SiteError, UserError
+
+LOOKING = 1.0  # seconds after which a process that only looks, and is held up, counts as an owner
 
 
 class Lock:
-    """Taken when made, let go by `release` or by the death of the process."""
+    """Taken when made, let go by `release`, at the end of a `with` block or by the death of the process.
 
-    def __init__(self, folder: Path) -> None:
-        self._file: IO[str] = open(folder / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (held while the run lasts)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = self._owner()
+    If another process has it, `refusal` makes the error from the name of that process.
+    """
+
+    def __init__(self, folder: Path, refusal: Callable[[str], AtollError]) -> None:
+        self._file = _open(folder / "lock", os.O_RDWR | os.O_CREAT)
+        if not _take(self._file):
+            name = _name(self._file)
             self._file.close()
-            raise RunLocked(
-                f"{folder}: {owner} is working on this run; wait for it or choose another --out", code="run-locked"
-            ) from None
-        self._file.seek(0)
-        self._file.truncate()
-        json.dump({"process": os.getpid(), "host": socket.gethostname()}, self._file)
-        self._file.flush()
+            raise refusal(name)
+        self._file.truncate(0)
+        self._file.write(json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode())
 
     def release(self) -> None:
         self._file.close()
 
-    def _owner(self) -> str:
-        self._file.seek(0)
-        try:
-            owner = json.load(self._file)
-            return f"process {owner['process']} on {owner['host']}"
-        except (ValueError, KeyError, TypeError):
-            return "another process"
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def lock_run(folder: Path) -> Lock:
+    """The lock of a run directory; a `RunLocked` if another process works on the run."""
+    hint = "is working on this run; wait for it or choose another --out"
+    return Lock(folder, lambda name: RunLocked(f"{folder}: {name} {hint}", code="run-locked"))
+
+
+def hold(folder: Path, what: str) -> Lock:
+    """The lock of a server or node, `what` in words; a `SiteError` if it is running already."""
+    text = f"{what} is running already"
+    return Lock(folder, lambda name: SiteError(f"{text} ({name}); stop that one first", code="already-running"))
+
+
+def owner(folder: Path) -> str | None:
+    """The name of the process that holds the folder's lock, if there is one."""
+    try:
+        with _open(folder / "lock", os.O_RDONLY) as file:
+            return None if _try(file, fcntl.LOCK_SH) else _name(file)
+    except (OSError, UserError):
+        return None
+
+
+def _open(path: Path, flags: int) -> FileIO:
+    """The file itself, never what a symbolic link leads to: an owner writes its name into it."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP and path.is_symlink():
+            raise UserError(f"{path}: a symbolic link, but must be a file; remove it", code="lock-is-a-link") from None
+        raise
+    return FileIO(descriptor, "r+" if flags & os.O_RDWR else "r")
+
+
+def _take(file: FileIO) -> bool:
+    """Whether the lock is ours now. One that can be shared is held by a process that only looks, for an instant."""
+    end = time.monotonic() + LOOKING
+    while not _try(file, fcntl.LOCK_EX):
+        if not _try(file, fcntl.LOCK_SH) or time.monotonic() > end:
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
+        time.sleep(0.001)
+    return True
+
+
+def _try(file: FileIO, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _name(file: FileIO) -> str:
+    file.seek(0)
+    try:
+        found = json.loads(file.read())
+        return f"process {found['process']} on {found['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

@@ -6,7 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,17 @@ from atoll.store import RunDirectory
 from atoll.testing.data import made_table
 from atoll.testing.scripted import FaultyTransport, StrictTransport
 
+if TYPE_CHECKING:
+    from pytest import TempPathFactory
+
 Outcome = dict[str, Any]
+
+
+def comparable(run: Run) -> Outcome:
+    """What must be equal between two runs: everything in the result but the time it took, and every event."""
+    result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+    events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
+    return json.loads(json.dumps({**result, "events": events}))  # type: ignore[no-any-return]
 
 
 class MethodContract:
@@ -29,6 +39,7 @@ class MethodContract:
 
     method: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {"rounds": 4}
+    _baseline: ClassVar[Run]
 
     def data(self) -> Federated:
         return made_table()
@@ -39,23 +50,34 @@ class MethodContract:
 
     # -- the promises -----------------------------------------------------------------------------------------------
 
-    def test_same_seed_same_run(self, tmp_path: Path) -> None:
-        assert self.outcome(tmp_path / "a") == self.outcome(tmp_path / "b")
+    def test_same_seed_same_run(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
+        """And global random state is untouched."""
+        import torch
 
-    def test_other_seed_other_run(self, tmp_path: Path) -> None:
-        assert self.outcome(tmp_path / "a")["candidates"] != self.outcome(tmp_path / "b", seed=2)["candidates"]
+        def states() -> tuple[Any, ...]:
+            return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
 
-    def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
-        whole = self.outcome(tmp_path / "whole")
+        expected = comparable(self.baseline(tmp_path_factory))
+        before = states()
+        assert self.outcome(tmp_path / "again") == expected
+        assert states() == before
+
+    def test_other_seed_other_run(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
+        plain = comparable(self.baseline(tmp_path_factory))
+        assert self.outcome(tmp_path / "other", seed=2)["candidates"] != plain["candidates"]
+
+    def test_resumed_equals_uninterrupted(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
+        """One run that is stopped three times: before its first round, after it, and before the last."""
+        folder = tmp_path / "stopped"
         for stop_after in (0, 1, 3):
-            folder = tmp_path / f"stopped-{stop_after}"
-            self.run(folder, stop_after=stop_after)
-            assert not load(folder).finished
-            assert self.outcome(folder, again=True) == whole
+            self.run(folder, stop_after=stop_after, again=stop_after > 0)
+            stopped = load(folder)
+            assert not stopped.finished and len(stopped.rounds) == stop_after
+        assert self.outcome(folder, again=True) == comparable(self.baseline(tmp_path_factory))
 
-    def test_worker_count_does_not_matter(self, tmp_path: Path) -> None:
-        serial = self.outcome(tmp_path / "serial")
-        for workers in (1, 2, 3):
+    def test_worker_count_does_not_matter(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
+        serial = comparable(self.baseline(tmp_path_factory))
+        for workers in (1, 3):
             assert self.outcome(tmp_path / str(workers), workers=workers) == serial
 
     def test_failing_clients_do_not_stop_a_run(self, tmp_path: Path) -> None:
@@ -73,30 +95,21 @@ class MethodContract:
         assert run is not None and run.finished
         assert run.result["ledger"]["replies"]["failed"] > 0
 
-    def test_global_random_state_is_untouched(self, tmp_path: Path) -> None:
-        import torch
-
-        def states() -> tuple[Any, ...]:
-            return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-
-        before = states()
-        self.run(tmp_path / "run")
-        assert states() == before
-
-    def test_only_wire_bytes_are_exchanged(self, tmp_path: Path) -> None:
+    def test_only_wire_bytes_are_exchanged(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
         """Payloads, memory and state survive the wire: running on decoded copies changes nothing."""
 
         def wrap(federation: Federation) -> None:
             federation._transport = StrictTransport(federation._transport)
 
-        assert self.outcome(tmp_path / "strict", prepare=wrap) == self.outcome(tmp_path / "plain")
+        plain = comparable(self.baseline(tmp_path_factory))
+        assert self.outcome(tmp_path / "strict", prepare=wrap) == plain
 
-    def test_found_networks_can_be_taken_away(self, tmp_path: Path) -> None:
+    def test_found_networks_can_be_taken_away(self, tmp_path_factory: TempPathFactory) -> None:
         """Each candidate's file gives an ordinary module that works on a single row."""
         import torch
 
-        run = self.run(tmp_path / "run")
-        assert run is not None and run.result["candidates"]
+        run = self.baseline(tmp_path_factory)
+        assert run.result["candidates"]
         shape = self.data().schema.shape
         for candidate in run.result["candidates"]:
             assert {"error", "macs", "params", "upload_bytes"} <= candidate["objectives"].keys()
@@ -105,13 +118,20 @@ class MethodContract:
 
     # -- how they are tried -------------------------------------------------------------------------------------------
 
+    @classmethod
+    def baseline(cls, folders: TempPathFactory) -> Run:
+        """The plain run that others are compared with: seed 1, in this process. Made once per class; only read it."""
+        if "_baseline" not in vars(cls):  # not inherited: a subclass may have other settings
+            run = cls().run(folders.mktemp("baseline") / "run")
+            assert run is not None
+            cls._baseline = run
+        return cls._baseline
+
     def outcome(self, folder: Path, **options: Any) -> Outcome:
-        """What must be equal between two runs: everything in the result but the time it took, and every event."""
+        """What must be equal to that of another run; `options` are those of `run`."""
         run = self.run(folder, **options)
         assert run is not None
-        result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
-        events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
-        return json.loads(json.dumps({**result, "events": events}))  # type: ignore[no-any-return]
+        return comparable(run)
 
     def run(
         self,
