@@ -39,7 +39,9 @@ SEED = 3
 PATIENCE = 900.0  # seconds for the cases of one method
 SHOWN = 6  # differences of a case
 BYTES = {"bytes_down", "bytes_up", "size"}
-CLOCK = {"simulated_seconds", "clock", "free", "journey", "network", "sent", "simulation", "from", "to"}
+CLOCK = {"simulated_seconds", "clock", "free", "journey", "sent", "from", "to"}
+TIMED_SECTIONS = {"rounds", "ledger", "state"}  # of the canonical results
+TIMES_OF_A_TASK = {"2", "3", "4", "5", "7"}  # places in a row of a round's timeline
 LACKING = "(nothing)"
 
 Found = dict[str, Any] | str  # canonical results, or why there are none
@@ -67,11 +69,14 @@ def in_new_keys(value: Any, section: str) -> Any:
     return [in_new_keys(one, section) for one in value] if isinstance(value, list) else value
 
 
-def kind_of(path: Sequence[str]) -> str:
+def kind_of(path: tuple[str, ...]) -> str:
     """What a value is: `bytes`, `clock`, or the section that it stands in."""
     if path[-1] in BYTES:
         return "bytes"
-    return "clock" if CLOCK.intersection(path[1:]) and path[0] != "settings" else path[0]
+    if path[0] not in TIMED_SECTIONS:
+        return path[0]
+    row = path[0] == "rounds" and path[-3:-2] == ("tasks",) and path[-1] in TIMES_OF_A_TASK
+    return "clock" if row or CLOCK.intersection(path[1:]) else path[0]
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Differences:
