@@ -177,7 +177,10 @@ def run_matrix(sides: Sequence[Side], options: argparse.Namespace, folder: Path)
         print(f"| {method} | {engine} | {word} |", flush=True)
         notes += [f"\n{method}, {engine}:", *(f"  {line}" for line in lines)] if lines else []
     print("\n".join(notes))
-    print(f"{'all equal' if accepted and not notes else 'DIFFERENT'}, {time.monotonic() - start:.0f} s")
+    spent = os.times()
+    computing = spent.children_user + spent.children_system
+    word = "all equal" if accepted and not notes else "DIFFERENT"
+    print(f"{word}; {time.monotonic() - start:.0f} s, {computing:.0f} s of processor time")
     return 0 if accepted else 1
 
 

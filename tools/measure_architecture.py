@@ -195,26 +195,17 @@ def trace(side: str, root: Path, method: str, out: Path) -> dict[str, Any]:
 
 
 def traced_rounds(side: str, root: Path, python: Path) -> dict[str, Any]:
-    """Method -> what `trace` finds, in one process with the tree's own Python."""
+    """Method -> what `trace` finds. One process each, so that nothing is cached from another method."""
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder)
-        command = [str(python), str(Path(__file__).resolve()), str(root), "--side", side, "--trace", str(out)]
-        done = subprocess.run(command, env=environment, cwd=out, capture_output=True, text=True, check=False)
-        if not (out / "traced.json").exists():
-            sys.exit(f"{python}: the traced rounds failed\n{done.stderr}")
-        found: dict[str, Any] = json.loads((out / "traced.json").read_bytes())
-        return found
-
-
-def trace_all(side: str, root: Path, out: Path) -> None:
     found: dict[str, Any] = {}
-    for method in run_case.EXPERIMENTS:
-        try:
-            found[method] = trace(side, root, method, out)
-        except Exception as problem:
-            found[method] = {"failed": f"{type(problem).__name__}: {problem}"}
-    (out / "traced.json").write_text(json.dumps(found))
+    with tempfile.TemporaryDirectory() as folder:
+        for method in run_case.EXPERIMENTS:
+            file = Path(folder) / f"{method}.json"
+            command = [str(python), str(Path(__file__).resolve()), str(root), "--side", side, "--trace", str(file)]
+            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            found[method] = json.loads(file.read_bytes()) if file.exists() else {"failed": why}
+    return found
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------
@@ -265,7 +256,7 @@ def main() -> None:
     options = parser.parse_args()
     root = options.root.resolve()
     if options.trace:
-        trace_all(options.side, root, options.trace)
+        options.trace.write_text(json.dumps(trace(options.side, root, options.trace.stem, options.trace.parent)))
         return
     rounds = {} if options.no_rounds else traced_rounds(options.side, root, options.python.absolute())
     figures = {**static_figures(root), "methods": rounds}
