@@ -11,6 +11,10 @@ import hypothesis
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key  # the error stream that no test captures
 
+from atoll.learning.determinism import prepare_environment
+
+# Before any test module imports torch: workers get this environment too, and the bits of both must be equal.
+prepare_environment()
 IN_CI = os.environ.get("CI") == "true"
 
 # A busy machine is not a bug: no deadline per example. In CI a red test must mean a change: the examples are fixed.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,17 +66,3 @@ def test_every_error_has_a_code() -> None:
         if not literal and not isinstance(code, (ast.Name, ast.Attribute)):
             wrong.append(f"{place} {kind} {'without a code' if code is None else ast.unparse(code)}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_a_code_belongs_to_one_class() -> None:
-    """A class and those made from it may share a code."""
-    kinds: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for place, kind, code in uses():
-        if isinstance(code, ast.Constant):
-            kinds[str(code.value)][kind].append(place)
-    wrong = {
-        code: dict(found)
-        for code, found in kinds.items()
-        if not any(all(top in lineage(kind) for kind in found) for top in found)
-    }
-    assert not wrong, "\n".join(f"{code}: {found}" for code, found in wrong.items())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from atoll.errors import ArchitectureError
 from atoll.spaces import build, cost, skeleton
 from atoll.spaces.fixed import MODELS
+from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import batch_norms
 from refusals import refused
 
@@ -133,3 +135,21 @@ def test_what_cannot_be_built_is_one_line_that_names_what_fits(
     with refused(ArchitectureError, code, *named) as caught:
         build(arch)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(6, 4), (4, 2), (8, 8), (3, 5)])
+def test_a_pointwise_convolution_with_a_stride_is_exact(inputs: int, outputs: int) -> None:
+    """torch's own kernel is wrong here on processors without AVX-512: gradients of images in channels-last order."""
+    rng = np.random.default_rng(0)
+    layer = Conv2d(inputs, outputs, 1, stride=2, bias=False)
+    layer.weight.data = torch.tensor(rng.normal(size=(outputs, inputs, 1, 1)), dtype=torch.float32)
+    x = torch.tensor(rng.normal(size=(16, inputs, 8, 8)), dtype=torch.float32).to(memory_format=torch.channels_last)
+    x.requires_grad_()
+    y = layer(x)
+    by_weight, by_image = torch.autograd.grad(y.sin().sum(), [layer.weight, x])
+    weight, image = layer.weight.double().detach().requires_grad_(), x.double().detach().requires_grad_()
+    wanted = torch.einsum("oi,nihw->nohw", weight[:, :, 0, 0], image[:, :, ::2, ::2])
+    exact = torch.autograd.grad(wanted.sin().sum(), [weight, image])
+    assert torch.allclose(y.double(), wanted, atol=1e-5)
+    assert torch.allclose(by_weight.double(), exact[0], atol=1e-4)
+    assert torch.allclose(by_image.double(), exact[1], atol=1e-4)

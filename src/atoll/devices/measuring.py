@@ -18,6 +18,7 @@ from torch import nn
 from atoll.config import to_toml
 from atoll.devices import DeviceProfile
 from atoll.devices.table import LayerRow, LayerTable, LayerWork
+from atoll.spaces.layers import Conv2d
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the layer's widths
 WARM_UP = 3
@@ -104,9 +105,7 @@ def _module(layer: LayerWork) -> tuple[nn.Module, torch.Tensor]:
         else:
             groups = layer.inputs if layer.kind == "depthwise" else 1
             padding = layer.kernel // 2
-            module = nn.Conv2d(
-                layer.inputs, layer.outputs, layer.kernel, layer.stride, padding, groups=groups, bias=False
-            )
+            module = Conv2d(layer.inputs, layer.outputs, layer.kernel, layer.stride, padding, groups=groups, bias=False)
     module = module.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in module.parameters():

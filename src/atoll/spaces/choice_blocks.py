@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.spaces import choice_layers
+from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import BatchNorm
 
 
@@ -60,6 +61,6 @@ def make_layer(layer: choice_layers.Layer) -> nn.Module:
     if layer.kernel == 0:
         return nn.Linear(layer.inputs, layer.outputs, bias=layer.bias)
     padding = layer.kernel // 2
-    return nn.Conv2d(
+    return Conv2d(
         layer.inputs, layer.outputs, layer.kernel, layer.stride, padding, groups=layer.groups, bias=layer.bias
     )

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from atoll.spaces.darts_layers import Layer, Part
+from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 
 
@@ -19,8 +20,8 @@ class Halving(nn.Module):
     def __init__(self, layer: Layer) -> None:
         super().__init__()
         first, second = (outputs for outputs, *_ in layer.shapes.values())
-        self.even = nn.Conv2d(layer.inputs, first, 1, stride=2, bias=False)
-        self.odd = nn.Conv2d(layer.inputs, second, 1, stride=2, bias=False)
+        self.even = Conv2d(layer.inputs, first, 1, stride=2, bias=False)
+        self.odd = Conv2d(layer.inputs, second, 1, stride=2, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
@@ -47,7 +48,7 @@ def make_layer(layer: Layer) -> nn.Module:
         return Halving(layer)
     if layer.kind == "linear":
         return nn.Linear(layer.inputs, layer.outputs)
-    return nn.Conv2d(
+    return Conv2d(
         layer.inputs,
         layer.outputs,
         layer.kernel,

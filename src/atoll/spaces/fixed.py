@@ -20,7 +20,7 @@ from torch import nn
 
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.fixed_checks import input_shape, positive, require_image, sizes, widths
-from atoll.spaces.layers import Perceptron, convolution, residual, separable
+from atoll.spaces.layers import Conv2d, Perceptron, convolution, residual, separable
 
 RESNET18 = (64, 128, 256, 512)
 MOBILENET = (32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
@@ -58,7 +58,7 @@ def cnn(arch: Mapping[str, Any]) -> nn.Module:
         )
     layers: list[nn.Module] = []
     for filters in sizes(arch, "filters", (32, 64)):
-        layers += [nn.Conv2d(channels, filters, kernel, padding=kernel // 2), nn.ReLU()]
+        layers += [Conv2d(channels, filters, kernel, padding=kernel // 2), nn.ReLU()]
         channels = filters
     features = channels * (height // 2) * (width // 2)
     head = Perceptron([features, *sizes(arch, "hidden", (128,)), positive(arch, "classes")])

@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import nn
 
 from atoll.errors import ArchitectureError
+from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 from atoll.spaces.widths_fields import Channels, Description, Flag, Margins, Number, Shape, Sides, slid
 
@@ -25,7 +26,7 @@ class Convolution(Description):
 
     def module(self) -> nn.Module:
         window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        return nn.Conv2d(self.inputs, self.outputs, self.kernel, **window, groups=self.groups, bias=self.bias)  # type: ignore[arg-type]
+        return Conv2d(self.inputs, self.outputs, self.kernel, **window, groups=self.groups, bias=self.bias)  # type: ignore[arg-type]
 
     def shape(self, before: Shape) -> Shape:
         if self.inputs % self.groups or self.outputs % self.groups:
@@ -166,6 +167,7 @@ Layer = Annotated[Known, Field(discriminator="kind")]
 def is_layer(module: nn.Module) -> bool:
     """Has this module a description of its own? Only torch's own classes: a subclass may compute something else."""
     return type(module) in (
+        Conv2d,
         nn.Conv2d,
         nn.Linear,
         nn.BatchNorm1d,
