@@ -53,7 +53,7 @@ test: $(STAMP)  ## all tests but the long ones
 deploy-test: $(STAMP)  ## a real federation on this machine: link, proxy, three nodes, kills and refusals (needs nginx)
 	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=2000 $(PYTEST_ARGS)
 
-check: $(STAMP)  ## lint, format, types, and the walls between rooms
+check: $(STAMP)  ## lint, format, types, and the import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from atoll.ledger import Account
-from atoll.messages import Schema
-from atoll.methods.decnas_config import DecnasConfig
+from atoll.core.ledger import Account
+from atoll.core.messages import Schema
+from atoll.methods.decnas.settings import DecnasConfig
 from atoll.projecting import Setting, law, project, total
 
 GROUPS = (5, 10, 14, 20, 28, 100)

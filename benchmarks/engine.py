@@ -33,27 +33,27 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from atoll.learning.determinism import prepare_environment, single_thread
+from atoll.training.determinism import prepare_environment, single_thread
 
 prepare_environment()
 
 import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
-from training import MLP, Contestant, compare, fused, plain  # noqa: E402
 
-from atoll import launch  # noqa: E402
+from atoll.algorithms.aggregation import Mean  # noqa: E402
 from atoll.config import resolve  # noqa: E402
+from atoll.core.messages import Array, Reply, Task, Tensors  # noqa: E402
 from atoll.data import Federated  # noqa: E402
 from atoll.errors import Paused  # noqa: E402
+from atoll.federation.executor import stream_name  # noqa: E402
 from atoll.federation.local import LocalFederation  # noqa: E402
-from atoll.federation.perform import stream_name  # noqa: E402
-from atoll.learning.settings import TrainSettings  # noqa: E402
-from atoll.messages import Array, Reply, Task, Tensors  # noqa: E402
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState  # noqa: E402
 from atoll.rng import stream  # noqa: E402
-from atoll.search.averaging import Mean  # noqa: E402
+from atoll.run import launch  # noqa: E402
 from atoll.spaces import initial  # noqa: E402
+from atoll.training.sgd import TrainSettings  # noqa: E402
+from training import MLP, Contestant, compare, fused, plain  # noqa: E402
 
 SEED = 1
 ROUND = 1

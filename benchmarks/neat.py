@@ -27,16 +27,16 @@ import numpy as np
 # In place of this folder, in which this very file would be taken for neat-python.
 sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
 import neat
-
-from atoll.rng import Generator, stream
-from atoll.search.neat import scoring
-from atoll.search.neat.evaluation import outputs
-from atoll.search.neat.population import Population, joined
-from atoll.search.neat.reproduction import reproduce
-from atoll.search.neat.scoring import Reading
-from atoll.search.neat.settings import NeatSettings
-from atoll.search.neat.species import speciate
 from search.neat.oracle import from_neat, neat_answers, neat_config
+
+from atoll.algorithms.neat import scoring
+from atoll.algorithms.neat.evaluation import outputs
+from atoll.algorithms.neat.population import Population, joined
+from atoll.algorithms.neat.reproduction import reproduce
+from atoll.algorithms.neat.scoring import Reading
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.species import speciate
+from atoll.rng import Generator, stream
 
 Rows = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

@@ -20,7 +20,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-ATOLL = [sys.executable, "-c", "from atoll.cli import main; main()"]
+ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 SITES = ("north", "south", "west")
 
 

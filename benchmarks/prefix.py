@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from atoll.learning.determinism import prepare_environment, single_thread
+from atoll.training.determinism import prepare_environment, single_thread
 
 prepare_environment()
 
 import torch  # noqa: E402  (it reads the environment when it is loaded)
 
 from atoll import spaces  # noqa: E402
-from atoll.learning.batches import Rows, bounds  # noqa: E402
-from atoll.learning.evaluation import counted  # noqa: E402
-from atoll.learning.networks import load, network  # noqa: E402
-from atoll.learning.prefix import evaluate_keys  # noqa: E402
-from atoll.search import genetic, pareto  # noqa: E402
-from atoll.spaces import choice  # noqa: E402
+from atoll.algorithms import genetic, nsga2  # noqa: E402
+from atoll.spaces.choice import space as choice  # noqa: E402
+from atoll.training.batches import Rows, bounds  # noqa: E402
+from atoll.training.evaluation import counted  # noqa: E402
+from atoll.training.networks import load, network  # noqa: E402
+from atoll.training.shared_prefix import evaluate_keys  # noqa: E402
 
 POPULATION = 10
 ROWS = 200
@@ -59,9 +59,9 @@ def evolved_keys(arch: dict[str, Any], generations: int, rng: np.random.Generato
     for _ in range(generations):
         everyone = [*parents, *genetic.breed(parents, rank, crowding, POPULATION, rng)]
         values = objectives(everyone)
-        taken = pareto.select(values, POPULATION)
+        taken = nsga2.select(values, POPULATION)
         parents = [everyone[index] for index in taken]
-        all_ranks, all_crowding = pareto.rank_and_crowding(values)
+        all_ranks, all_crowding = nsga2.rank_and_crowding(values)
         rank, crowding = all_ranks[taken], all_crowding[taken]
     return [choice.from_bits(key) for key in everyone]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from atoll.learning.determinism import prepare_environment, single_thread
+from atoll.training.determinism import prepare_environment, single_thread
 
 prepare_environment()
 
@@ -36,7 +36,7 @@ from atoll.methods.choice_search import Key  # noqa: E402
 from atoll.methods.offline import Offline, OfflineConfig  # noqa: E402
 from atoll.methods.realtime import Realtime, RealtimeConfig  # noqa: E402
 from atoll.rng import Generator, stream  # noqa: E402
-from atoll.spaces import choice  # noqa: E402
+from atoll.spaces.choice import space as choice  # noqa: E402
 
 SEED = 1
 FASHION_CHANNELS = [8, 8, 16, 16, 32, 32, 64, 64]

@@ -6,6 +6,7 @@ One client's local round (600 rows, 5 epochs, batches of 50) of the paper's MLP 
 graph, timed in turns in processor seconds of one thread; the medians are compared. Then the bytes of one upload.
 """
 
+# ruff: noqa: E402  (torch reads the environment when it is loaded)
 from __future__ import annotations
 
 import statistics
@@ -14,18 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from atoll.learning.determinism import prepare_environment, single_thread
+from atoll.training.determinism import prepare_environment, single_thread
 
 prepare_environment()
 
-from atoll import spaces, wire  # noqa: E402  (torch reads the environment when it is loaded)
-from atoll.learning.networks import network  # noqa: E402
-from atoll.learning.settings import TrainSettings  # noqa: E402
-from atoll.learning.training import train  # noqa: E402
-from atoll.messages import Tensors  # noqa: E402
-from atoll.rng import stream  # noqa: E402
-from atoll.search.removal import remove_smallest  # noqa: E402
-from atoll.spaces import sparse  # noqa: E402
+from atoll import spaces
+from atoll.core import wire
+from atoll.core.messages import Tensors
+from atoll.rng import stream
+from atoll.spaces.sparse import space as sparse
+from atoll.spaces.sparse.graph import remove_smallest
+from atoll.training.networks import network
+from atoll.training.sgd import (
+    TrainSettings,
+    train,
+)
 
 REPEATS = 5
 DATA = {"input": [1, 28, 28], "classes": 10}

@@ -12,6 +12,7 @@ product keeps them channels-last. Batch norm magnifies what the two round differ
 that hardly varies), so there the difference of the weights is shown for information only.
 """
 
+# ruff: noqa: E402  (torch reads the environment when it is loaded)
 from __future__ import annotations
 
 import argparse
@@ -22,21 +23,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from atoll.learning.determinism import prepare_environment, single_thread
+from atoll.training.determinism import prepare_environment, single_thread
 
 prepare_environment()
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import numpy as np
+import torch
+from torch.nn import functional
 
-from atoll.learning.batches import bounds  # noqa: E402
-from atoll.learning.networks import network, values  # noqa: E402
-from atoll.learning.settings import TrainSettings  # noqa: E402
-from atoll.learning.training import train  # noqa: E402
-from atoll.messages import Array, Tensors  # noqa: E402
-from atoll.rng import stream  # noqa: E402
-from atoll.spaces import build, initial  # noqa: E402
+from atoll.core.messages import Array, Tensors
+from atoll.rng import stream
+from atoll.spaces import build, initial
+from atoll.training.batches import bounds
+from atoll.training.networks import network, values
+from atoll.training.sgd import (
+    TrainSettings,
+    train,
+)
 
 Contestant = Callable[[Mapping[str, Any], Tensors, Array, Array, TrainSettings, np.random.Generator], Tensors]
 

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key  # the error stream that no test captures
 
-from atoll.learning.determinism import prepare_environment
+from atoll.training.determinism import prepare_environment
 
 # Before any test module imports torch: workers get this environment too, and the bits of both must be equal.
 prepare_environment()

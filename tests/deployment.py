@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from atoll.deploy import founding, proxy
+from atoll.deploy.layout import Layout
+from atoll.deploy.supervisor import descendants, stop_all
 from atoll.errors import SiteError
-from atoll.sites import founding, proxy
-from atoll.sites.layout import Layout
-from atoll.sites.processes import descendants, stop_all
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-ATOLL = [sys.executable, "-c", "from atoll.cli import main; main()"]
+ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 
 
 def need_nginx() -> None:

@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Any
 
-from atoll.learning.client import Client
-from atoll.messages import Payload
+from atoll.core.messages import Payload
+from atoll.training.client import Client
 
 
 def shout(payload: Payload, client: Client) -> Payload:

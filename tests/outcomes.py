@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.reading import Run
+from atoll.run.reader import Run
 
 
 def outcome(run: Run) -> dict[str, Any]:

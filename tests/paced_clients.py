@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from atoll.core.messages import Reply, Task
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
-from atoll.federation.network import NetworkFederation
-from atoll.federation.network_links import Link, Links, links_for
-from atoll.federation.network_settings import NetworkSettings
-from atoll.messages import Reply, Task
+from atoll.simulation.links import Link, Links, links_for
+from atoll.simulation.network import NetworkFederation
+from atoll.simulation.settings import SimulationSettings
 from atoll.testing import made_table
 
 DATA = made_table(clients=3)
@@ -19,7 +19,7 @@ SEED = 5
 
 
 def network(inner: Federation, names: list[str], seed: int = SEED, **settings: Any) -> NetworkFederation:
-    own = NetworkSettings(**settings)
+    own = SimulationSettings(**settings)
     return NetworkFederation(inner, own, links_for(own, seed, names), seed)
 
 
@@ -28,7 +28,7 @@ def paced(
 ) -> NetworkFederation:
     """A serial engine whose clients only compute, at these speeds; or with links of one's own."""
     found = {name: Link(speed=speed) for name, speed in macs_per_second.items()} | dict(links or {})
-    return NetworkFederation(LocalFederation(DATA, SEED, 0), NetworkSettings(**settings), Links(found, ""), SEED)
+    return NetworkFederation(LocalFederation(DATA, SEED, 0), SimulationSettings(**settings), Links(found, ""), SEED)
 
 
 def task(client: str, macs: int = 10, value: Any = None, job: str = "echo", **payload: Any) -> Task:
@@ -41,4 +41,4 @@ def values(replies: list[Reply]) -> list[Any]:
 
 
 def times(federation: NetworkFederation) -> list[list[Any]]:
-    return federation.story()["network"]["tasks"]  # type: ignore[no-any-return]
+    return federation.engine_events()["network"]["tasks"]  # type: ignore[no-any-return]

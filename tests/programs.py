@@ -23,8 +23,8 @@ from typing import NoReturn
 
 import pytest
 
-from atoll.cli import main
-from atoll.sites.processes import PR_SET_PDEATHSIG
+from atoll.cli.app import main
+from atoll.deploy.supervisor import PR_SET_PDEATHSIG
 
 ATOLL = str(Path(sys.executable).with_name("atoll"))
 
@@ -69,10 +69,10 @@ class Child:
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Load into this process what a run needs, so that its forks find it."""
-    from atoll import search
-    from atoll.report import partition, tables, terminal  # noqa: F401
+    from atoll import algorithms
+    from atoll.report import tables, terminal  # noqa: F401
 
-    search("fedavg", "digits", out=tmp_path_factory.mktemp("loaded") / "run", rounds=1, workers=0)
+    algorithms("fedavg", "digits", out=tmp_path_factory.mktemp("loaded") / "run", rounds=1, workers=0)
 
 
 def start(*arguments: object, cwd: Path | None = None, temporary: Path | None = None) -> Child:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from atoll.algorithms.aggregation import Mean
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Metrics
 from atoll.methods.fedavg import FedAvg, FedAvgState
 from atoll.rng import Generator
-from atoll.search.averaging import Mean
 
 
 class SoftFedAvg(FedAvg):

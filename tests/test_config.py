@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.assemble import assemble, assemble_data
 from atoll.config import PRESETS, dump, merge, override, read_file, resolve, resolve_data, to_toml
 from atoll.errors import ConfigError, UserError
 from atoll.methods import find_method, method_names
+from atoll.run.assemble import assemble, assemble_data
 from refusals import refused
 
 DIGITS = {"method": "fedavg", "data": {"name": "digits"}}

@@ -1,4 +1,4 @@
-"""The walls between rooms hold, and each check of a wall can fail."""
+"""The import rules hold, and each check of a rule can fail."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import walls
-from walls import Module, Rule
+import import_rules
+from import_rules import Module, Rule
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 FILES = sorted((SOURCE / "atoll").rglob("*.py"))
 
 
-@pytest.mark.parametrize("rule", walls.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", import_rules.RULES, ids=lambda rule: rule.__name__)
 def test_the_package_keeps(rule: Rule) -> None:
     assert len(FILES) >= 3, f"no package found under {SOURCE}"
     broken = []
@@ -27,77 +27,79 @@ def test_the_package_keeps(rule: Rule) -> None:
 
 
 def test_tests_and_benchmarks_stay_small_too() -> None:
-    paths = [path for room in ("tests", "benchmarks", "examples") for path in sorted((ROOT / room).rglob("*.py"))]
+    paths = [path for package in ("tests", "benchmarks", "examples") for path in sorted((ROOT / package).rglob("*.py"))]
     assert Path(__file__) in paths
-    assert [str(path) for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > walls.LINES] == []
+    assert [
+        str(path) for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > import_rules.LINES
+    ] == []
 
 
 BREAKS = [
-    (walls.methods_know_no_engine, "atoll.methods.fedavg", "from atoll.federation.local import Local"),
-    (walls.methods_know_no_engine, "atoll.methods.fedavg", "from atoll.federation import local"),
-    (walls.methods_know_no_engine, "atoll.methods.fedavg", "from atoll import federation"),
-    (walls.methods_know_no_engine, "atoll.methods.fedavg", "from ..federation import ray"),
-    (walls.methods_know_no_engine, "atoll.methods.fedavg", "def f():\n    import atoll.federation.network"),
-    (walls.engines_know_no_method, "atoll.federation.local", "from atoll.methods import fedavg"),
-    (walls.engines_know_no_method, "atoll.federation.local", "from ..methods.fedavg import JOBS"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from atoll.federation.local import Local"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from atoll.federation import local"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from atoll import federation"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from ..federation import ray"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "def f():\n    import atoll.simulation.network"),
+    (import_rules.engines_know_no_method, "atoll.federation.local", "from atoll.methods import fedavg"),
+    (import_rules.engines_know_no_method, "atoll.federation.local", "from ..methods.fedavg import JOBS"),
     (
-        walls.engines_know_no_method,
+        import_rules.engines_know_no_method,
         "atoll.federation.local",
         "import importlib\nimportlib.import_module('atoll.methods.fedavg')",
     ),
-    (walls.search_and_spaces_are_pure, "atoll.search.pareto", "import atoll.federation.base"),
-    (walls.search_and_spaces_are_pure, "atoll.spaces.fixed", "from atoll.data import Federated"),
-    (walls.search_and_spaces_are_pure, "atoll.spaces.fixed", "from ..methods import fedavg"),
-    (walls.only_report_draws, "atoll.data.partition", "def draw():\n    import matplotlib.pyplot as plt"),
-    (walls.report_reads_run_directories_only, "atoll.learning.train", "from atoll import report"),
-    (walls.flower_stays_in_its_modules, "atoll.launch", "from flwr.serverapp import Grid"),
-    (walls.only_cli_prints, "atoll.run", "print('round 1')"),
-    (walls.only_cli_prints, "atoll.report.html", "from rich.console import Console"),
-    (walls.only_cli_prints, "atoll.config", "import typer"),
-    (walls.nothing_is_pickled, "atoll.store", "import pickle"),
-    (walls.nothing_is_pickled, "atoll.store", "def f():\n    from cloudpickle import dumps"),
-    (walls.nothing_is_pickled, "atoll.store", "from joblib import load"),
-    (walls.nothing_is_pickled, "atoll.store", "import torch as t\nt.load('weights')"),
-    (walls.nothing_is_pickled, "atoll.store", "from torch import save"),
-    (walls.nothing_is_pickled, "atoll.store", "import numpy as np\nnp.load('x.npy')"),
-    (walls.nothing_is_pickled, "atoll.store", "import numpy as np\nnp.load('x.npy', allow_pickle=True)"),
-    (walls.nothing_is_pickled, "atoll.store", "from numpy import load\nload('x.npy', 'r')"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import random"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "from random import shuffle"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nnp.random.shuffle([1])"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nrng = np.random.default_rng(1)"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "from numpy.random import default_rng"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "from numpy import random\nrandom.rand()"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nbits = np.random.PCG64(1)"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nnp.random.Generator(bits)"),
-    (walls.randomness_comes_from_rng, "atoll.learning.train", "import torch\ntorch.manual_seed(1)"),
-    (walls.randomness_comes_from_rng, "atoll.learning.train", "import torch\norder = torch.randperm(3)"),
-    (walls.randomness_comes_from_rng, "atoll.testing.contract", "import random\nrandom.random()"),
-    (walls.randomness_comes_from_rng, "atoll.testing.contract", "import numpy as np\nnp.random.set_state(s)"),
-    (walls.randomness_comes_from_rng, "atoll.data.split", "import random\nrandom.getstate()"),
-    (walls.no_drawer_for_odds_and_ends, "atoll.data.utils", ""),
-    (walls.files_stay_small, "atoll.data.partition", "x = 1\n" * 401),
+    (import_rules.algorithms_and_spaces_are_pure, "atoll.algorithms.nsga2", "import atoll.federation.base"),
+    (import_rules.algorithms_and_spaces_are_pure, "atoll.spaces.fixed", "from atoll.data import Federated"),
+    (import_rules.algorithms_and_spaces_are_pure, "atoll.spaces.fixed", "from ..methods import fedavg"),
+    (import_rules.only_report_draws, "atoll.data.partition", "def draw():\n    import matplotlib.pyplot as plt"),
+    (import_rules.report_reads_run_directories_only, "atoll.training.train", "from atoll import report"),
+    (import_rules.flower_stays_in_deploy, "atoll.run.launch", "from flwr.serverapp import Grid"),
+    (import_rules.only_cli_prints, "atoll.run.loop", "print('round 1')"),
+    (import_rules.only_cli_prints, "atoll.report.html", "from rich.console import Console"),
+    (import_rules.only_cli_prints, "atoll.config", "import typer"),
+    (import_rules.nothing_is_pickled, "atoll.store", "import pickle"),
+    (import_rules.nothing_is_pickled, "atoll.store", "def f():\n    from cloudpickle import dumps"),
+    (import_rules.nothing_is_pickled, "atoll.store", "from joblib import load"),
+    (import_rules.nothing_is_pickled, "atoll.store", "import torch as t\nt.load('weights')"),
+    (import_rules.nothing_is_pickled, "atoll.store", "from torch import save"),
+    (import_rules.nothing_is_pickled, "atoll.store", "import numpy as np\nnp.load('x.npy')"),
+    (import_rules.nothing_is_pickled, "atoll.store", "import numpy as np\nnp.load('x.npy', allow_pickle=True)"),
+    (import_rules.nothing_is_pickled, "atoll.store", "from numpy import load\nload('x.npy', 'r')"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import random"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "from random import shuffle"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nnp.random.shuffle([1])"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nrng = np.random.default_rng(1)"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "from numpy.random import default_rng"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "from numpy import random\nrandom.rand()"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nbits = np.random.PCG64(1)"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import numpy as np\nnp.random.Generator(bits)"),
+    (import_rules.randomness_comes_from_rng, "atoll.training.train", "import torch\ntorch.manual_seed(1)"),
+    (import_rules.randomness_comes_from_rng, "atoll.training.train", "import torch\norder = torch.randperm(3)"),
+    (import_rules.randomness_comes_from_rng, "atoll.testing.contract", "import random\nrandom.random()"),
+    (import_rules.randomness_comes_from_rng, "atoll.testing.contract", "import numpy as np\nnp.random.set_state(s)"),
+    (import_rules.randomness_comes_from_rng, "atoll.data.split", "import random\nrandom.getstate()"),
+    (import_rules.no_drawer_for_odds_and_ends, "atoll.data.utils", ""),
+    (import_rules.files_stay_small, "atoll.data.partition", "x = 1\n" * 401),
 ]
 
 
 @pytest.mark.parametrize(("rule", "name", "source"), BREAKS)
-def test_a_broken_wall_is_found(rule: Rule, name: str, source: str) -> None:
+def test_a_broken_rule_is_found(rule: Rule, name: str, source: str) -> None:
     assert list(rule(Module.parse(name, source)))
 
 
 def test_every_rule_was_seen_to_fail() -> None:
-    assert {rule for rule, _, _ in BREAKS} == set(walls.RULES)
+    assert {rule for rule, _, _ in BREAKS} == set(import_rules.RULES)
 
 
 KEEPS = [
-    ("atoll.methods.fedavg", "from atoll.federation.base import Federation\nfrom atoll.federation import guard"),
-    ("atoll.methods.fedavg", "from ..search.averaging import mean\nfrom atoll.spaces import build"),
+    ("atoll.methods.fedavg", "from atoll.federation.base import Federation\nfrom atoll.core import checks"),
+    ("atoll.methods.fedavg", "from ..algorithms.aggregation import mean\nfrom atoll.spaces import build"),
     ("atoll.federation.local", "from atoll.federation.base import Federation\nimport importlib"),
     ("atoll.federation.local", "import importlib\n\ndef jobs(name):\n    return importlib.import_module(name)"),
-    ("atoll.report.figures", "import matplotlib.pyplot as plt"),
+    ("atoll.report.figures.catalogue", "import matplotlib.pyplot as plt"),
     ("atoll.report.terminal", "from rich.progress import Progress"),
-    ("atoll.cli", "import typer\nprint('done')"),
-    ("atoll.commands.site", "import typer\nfrom rich.console import Console"),
+    ("atoll.cli.app", "import typer\nprint('done')"),
+    ("atoll.cli.federation", "import typer\nfrom rich.console import Console"),
     ("atoll.store", "import numpy as np\nnp.load('x.npy', mmap_mode='r', allow_pickle=False)"),
     ("atoll.store", "from safetensors.numpy import load\nload(b'')"),
     ("atoll.data.split", "import numpy as np\n\ndef f(rng: np.random.Generator) -> None: rng.random()"),
@@ -110,7 +112,7 @@ KEEPS = [
 @pytest.mark.parametrize(("name", "source"), KEEPS)
 def test_what_is_allowed_is_let_through(name: str, source: str) -> None:
     module = Module.parse(name, source)
-    assert [(rule.__name__, found) for rule in walls.RULES for found in rule(module)] == []
+    assert [(rule.__name__, found) for rule in import_rules.RULES for found in rule(module)] == []
 
 
 def test_relative_imports_of_a_package_start_in_the_package() -> None:
@@ -130,11 +132,11 @@ def loads(modules: list[str], heavy: str) -> bool:
     return done.stdout.split()[-1] == "True"
 
 
-LIGHT = {"", "cli", "commands", "config", "data", "errors", "sites"}
+LIGHT = {"", "cli", "config", "data", "errors", "deploy"}
 
 
 def test_the_command_line_starts_without_torch() -> None:
     """Torch takes 2 s to import: `atoll --help` and a mistyped setting must not wait for it."""
     assert loads(["atoll.errors", "torch"], "torch"), "the check itself cannot see an import"
-    light = [path for path in FILES if Module.read(path, SOURCE).room in LIGHT]
+    light = [path for path in FILES if Module.read(path, SOURCE).package in LIGHT]
     assert not loads([Module.read(path, SOURCE).name for path in light], "torch")

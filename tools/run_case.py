@@ -47,7 +47,13 @@ OLD: dict[str, Any] = {
     "methods": {},  # {"central": {"method": "fedavg", "settings": {"pooled": True}}}
     "settings": {},  # "METHOD.SETTING" or "TABLE.SETTING" -> the setting's name: {"decnas.judged": "measured"}
 }
-NEW: dict[str, Any] = {**OLD}
+NEW: dict[str, Any] = {
+    **OLD,
+    "cli": "atoll.cli.app:main",
+    "start": "atoll.run.launch:start",
+    "node_app": "atoll.deploy.flower.node_program:app",
+    "settings": {"nevofed.link_add": "connection_add", "nevofed.link_delete": "connection_delete"},
+}
 
 # Keys of events, results and checkpoints: old -> new. "SECTION:KEY" renames in one section of the canonical results
 # only ("rounds:network"), "KEY" in all of them.

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from atoll import load
-from atoll.reading import Run
 from atoll.report.curves import curve, draw_curves, write_curve
+from atoll.run.reader import Run
 
 HERE = Path(__file__).parent
 ROUNDS = (10, 20, 50, 100)

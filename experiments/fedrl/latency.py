@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from atoll.algorithms.sampling import RULES, Rule
 from atoll.federation.network_latency import Latency, round_latency
-from atoll.federation.network_links import links_for
-from atoll.federation.network_settings import NetworkSettings
-from atoll.report.canvas import BLUE, FAINT, ORANGE, new_figure, save, tidy
+from atoll.report.figures.canvas import BLUE, FAINT, ORANGE, new_figure, save, tidy
 from atoll.rng import Generator, stream
-from atoll.search.assignment import RULES, Rule
-from atoll.spaces import darts
+from atoll.simulation.links import links_for
+from atoll.simulation.settings import SimulationSettings
+from atoll.spaces.darts import space as darts
 
 ALONE = ("foot", "bicycle", "bus", "tram", "train", "car")
 MIXES: dict[str, Any] = {  # the paper's "Bus+Car" is half of the participants on buses and half in cars
@@ -74,7 +74,7 @@ def sizes(rng: Generator) -> list[float]:
 
 def study(mix: str, rounds: int, every: float, seed: int, data_dir: Path | None) -> Iterator[dict[Rule, Latency]]:
     """Each round's latency by each rule; a round begins `every` seconds after the one before."""
-    settings = NetworkSettings(traces="lte", transport=MIXES[mix])
+    settings = SimulationSettings(traces="lte", transport=MIXES[mix])
     names = [f"participant-{number}" for number in range(PARTICIPANTS)]
     links = list(links_for(settings, seed, names, data_dir).of.values())
     for number in range(rounds):

@@ -16,10 +16,10 @@ from typing import Any
 
 from atoll.config import to_toml
 from atoll.errors import ConfigError
-from atoll.reading import load
-from atoll.retraining import assemble_retraining
 from atoll.rng import Generator, stream
-from atoll.spaces import darts
+from atoll.run.reader import load
+from atoll.run.retrain import assemble_retraining
+from atoll.spaces.darts import space as darts
 
 TRIES = 20_000
 

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from atoll import load
-from atoll.reading import Run
-from atoll.report.front import draw_front
-from atoll.report.retraining import curves, draw_retraining, networks_of, validation_table
-from atoll.report.rounds import draw_hypervolume
-from atoll.report.tracks import hypervolume
+from atoll.report.figures.front import draw_front
+from atoll.report.figures.retraining import curves, draw_retraining, networks_of, validation_table
+from atoll.report.figures.rounds import draw_hypervolume
+from atoll.report.figures.tracks import hypervolume
+from atoll.run.reader import Run
 
 HERE = Path(__file__).parent
 ROUNDS = (10, 20, 50, 100)

@@ -19,10 +19,9 @@ import torch
 
 from atoll.config import read_file, resolve
 from atoll.data import load as load_data
-from atoll.learning.metrics import weighted_f1
-from atoll.report.boxes import draw_boxes
-from atoll.report.comparison import Group, Scored, gather, markdown, spread
-from atoll.report.explain import explain
+from atoll.report.compare import Group, Scored, draw_boxes, gather, markdown, spread
+from atoll.report.explain.files import explain
+from atoll.training.metrics import weighted_f1
 
 HERE = Path(__file__).parent
 

@@ -4,7 +4,7 @@
     seed = 1
     [data]                     # see atoll.data.settings
     [engine]
-    [network]                  # only for runs on a virtual network, see atoll.federation.network_settings
+    [network]                  # only for runs on a virtual network, see atoll.simulation.settings
     [fedavg]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
-from atoll.federation.network_settings import NetworkSettings
 from atoll.methods import find_method, method_names
 from atoll.methods.base import MethodConfig
+from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
@@ -59,7 +59,7 @@ class Experiment(BaseModel):
     patience: StrictInt = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
     data: DataSettings
     engine: EngineSettings = EngineSettings()
-    network: NetworkSettings | None = None  # None: no virtual network
+    network: SimulationSettings | None = None  # None: no virtual network
     settings: MethodConfig
 
 

@@ -69,7 +69,7 @@ class TooFewReplies(AtollError):
     """A round got too few good replies to go on; nothing was changed."""
 
 
-class StartAnew(TooFewReplies):
+class NotResumable(TooFewReplies):
     """Too few good replies, and going on would not help: it comes from the run's own settings."""
 
 
@@ -78,9 +78,9 @@ class Paused(AtollError):
 
     exit_code = 3
 
-    def __init__(self, text: str, hopeful: bool = True, *, code: str = "") -> None:
+    def __init__(self, text: str, resumable: bool = True, *, code: str = "") -> None:
         super().__init__(text, code=code)
-        self.hopeful = hopeful
+        self.resumable = resumable
 
 
 class RunDamaged(AtollError):

@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from atoll import spaces, wire
-from atoll.federation.holdings import Holdings
-from atoll.ledger import Account, Ledger
-from atoll.messages import ClientInfo, Part, Payload, Schema, Tensors
-from atoll.methods.decnas import TRAINING, Decnas
-from atoll.methods.decnas_clients import Contender, Orders, tune_task, upload_task
-from atoll.methods.decnas_config import DecnasConfig, parameter_shapes
+from atoll import spaces
+from atoll.algorithms import netadapt
+from atoll.algorithms.netadapt import left_after, scheduled, survivors
+from atoll.core import wire
+from atoll.core.ledger import Account, Ledger
+from atoll.core.messages import ClientInfo, Part, Payload, Schema, Tensors
+from atoll.federation.client_cache import Holdings
+from atoll.methods.decnas.clients import Contender, Orders, tune_task, upload_task
+from atoll.methods.decnas.search import TRAINING, Decnas
+from atoll.methods.decnas.settings import DecnasConfig, parameter_shapes
 from atoll.rng import stream
-from atoll.search import budgets
-from atoll.search.dropping import left_after, survivors
-from atoll.search.queueing import scheduled
-from atoll.spaces import pruning
+from atoll.spaces.pruned import pruning
 
 ONE = "client-0000"  # a client like all others of its group
 
@@ -116,7 +116,7 @@ def _prunings(settings: str, schema: Schema, iterations: int) -> tuple[_Iteratio
     architecture, found = method.architecture, []
     for iteration in range(1, iterations + 1):
         prunings = method.prunings(architecture, iteration)
-        if not prunings or budgets.met(method.resources(architecture), method.final):
+        if not prunings or netadapt.met(method.resources(architecture), method.final):
             break
         pruned = [(unit.name, pruning.narrowed(architecture, unit.name, keep)) for unit, keep in prunings]
         winner = _winner(prunings, method)

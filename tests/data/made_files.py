@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from atoll.messages import Array
+from atoll.core.messages import Array
 from atoll.rng import stream
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from atoll.data import catalog
-from atoll.data.export import export
-from atoll.data.folder import read_folder
+from atoll.data.files.export import export
+from atoll.data.files.folder import read_folder
 from atoll.data.settings import DataSettings
 from atoll.errors import DataError
 from refusals import refused

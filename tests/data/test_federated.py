@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.core.messages import PARTS
 from atoll.data import Federated
 from atoll.data.federated import ClientData
 from atoll.errors import DataError
-from atoll.messages import PARTS
 from atoll.rng import stream
 from refusals import refused
 
@@ -145,7 +145,7 @@ def test_gaps_in_the_official_test_set_are_refused() -> None:
 @pytest.mark.parametrize("scale", ["none", "client", "federated"])
 def test_pooling_keeps_rows_parts_and_scale(scale: str) -> None:
     federated = two_clients(scale=scale, test=(np.ones((4, 2)), np.array([0, 1, 0, 1])))
-    pooled = federated.pooled()
+    pooled = federated.centralised()
     assert pooled.names == ["everybody"] and pooled.benchmark == federated.benchmark
     for part in PARTS:
         x, y = pooled.client("everybody").part(part)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.core.messages import PARTS, Array
 from atoll.data import DataSettings, Federated, load
 from atoll.errors import DataError
-from atoll.messages import PARTS, Array
 from refusals import refused
 
 ANNA = "size,weight,label\n1,10,cat\n2,20,dog\n3,30,cat\n4,40,dog\n"

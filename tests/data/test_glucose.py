@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atoll.data import DataSettings, load
-from atoll.data.glucose import FEATURES, ohio_t1dm, read_subject, rows_of
+from atoll.data.sources.glucose import FEATURES, ohio_t1dm, read_subject, rows_of
 from atoll.errors import DataError
 from atoll.rng import stream
 from refusals import refused

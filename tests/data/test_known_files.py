@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from atoll.core.messages import PARTS, Array
 from atoll.data import DataSettings, Federated, catalogue, load
 from atoll.data import published as known
-from atoll.data.checksums import file_digest
-from atoll.data.formats import read_idx, read_npz
+from atoll.data.files.formats import read_idx, read_npz
+from atoll.data.published import file_digest
 from atoll.errors import DataError
-from atoll.messages import PARTS, Array
 from data.made_files import IDX, cifar_bytes, idx_bytes, pictures, write_idx, write_tar
 from refusals import refused
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from atoll.data import DataSettings, catalogue, load
+from atoll.data.federated import histogram
 from atoll.data.loading import balanced
-from atoll.data.summary import histogram
 from atoll.errors import DataError
 from atoll.rng import stream
 from refusals import refused

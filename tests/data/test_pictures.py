@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from atoll.data import DataSettings, Federated, catalogue, load, pictures, storage
-from atoll.data.celeba import combinations
-from atoll.data.pictures import Pictures, appended
+from atoll.data import DataSettings, Federated, catalogue, load
+from atoll.data import rows as storage
+from atoll.data.files import images
+from atoll.data.files.images import ImageFiles, appended
+from atoll.data.sources.celeba import combinations
 from atoll.errors import ConfigError, DataError
 from refusals import refused
 
@@ -205,8 +207,10 @@ def test_bad_imagenet_folders_are_one_line(tmp_path: Path) -> None:
 def test_rows_are_chosen_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path)
     decoded: list[int] = []
-    whole = Pictures.decode
-    monkeypatch.setattr(Pictures, "decode", lambda self, numbers: decoded.append(len(numbers)) or whole(self, numbers))
+    whole = ImageFiles.decode
+    monkeypatch.setattr(
+        ImageFiles, "decode", lambda self, numbers: decoded.append(len(numbers)) or whole(self, numbers)
+    )
     assert take(tmp_path, "imagenet", clients=2, rows=6, test_rows=3).rows == 6
     assert decoded == [9]
 
@@ -217,14 +221,14 @@ def test_a_crop_takes_the_middle(tmp_path: Path) -> None:
     picture.paste(255, (16, 0, 48, 32))
     picture.save(tmp_path / "a.png")
     for fit, least, most in (("crop", 0.99, 1.0), ("stretch", 0.4, 0.6)):
-        pixels = Pictures(tmp_path, ("a.png",), 16, fit).decode(np.array([0]))
+        pixels = ImageFiles(tmp_path, ("a.png",), 16, fit).decode(np.array([0]))
         assert pixels.shape == (1, 3, 16, 16) and least <= pixels.mean() / 255 <= most
 
 
 def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path)
     in_memory = take(tmp_path, "imagenet", clients=2)
-    monkeypatch.setattr(pictures, "IN_MEMORY", 0)
+    monkeypatch.setattr(images, "IN_MEMORY", 0)
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
     mapped = take(tmp_path, "imagenet", clients=2)
     (file,) = (tmp_path / "cache").iterdir()
@@ -242,7 +246,7 @@ def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypa
 
 def test_a_damaged_picture_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = imagenet(tmp_path)
-    monkeypatch.setattr(pictures, "IN_MEMORY", 0)
+    monkeypatch.setattr(images, "IN_MEMORY", 0)
     broken = root / "train" / "n01443537" / "n01443537_1.JPEG"
     broken.write_bytes(broken.read_bytes()[:300])
     with refused(DataError, "unreadable-picture", broken):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.data.scaling import Moments, fit, moments, to_float
+from atoll.data.preprocess import Moments, fit, moments, to_float
 from atoll.rng import stream
 
 ANNA = np.array([[1.0, 5.0], [3.0, 5.0]], dtype=np.float32)

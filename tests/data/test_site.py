@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from atoll.core.messages import PARTS
 from atoll.data import DataSettings, load
-from atoll.data.agreement import agree, check_form
-from atoll.data.scaling import pooled, scaling_of
+from atoll.data.files.agreement import agree, check_form
+from atoll.data.files.site import describe, find_files, prepare
+from atoll.data.preprocess import pooled, scaling_of
 from atoll.data.settings import SITES
-from atoll.data.site import describe, find_files, prepare
 from atoll.errors import DataError
-from atoll.messages import PARTS
 from atoll.rng import stream
 from refusals import refused
 

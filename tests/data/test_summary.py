@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from atoll.data import DataSettings, Federated, load
-from atoll.data.summary import histogram
+from atoll.data.federated import histogram
 from atoll.errors import UserError
-from atoll.report.partition import BANDS, _bands, draw_partition
+from atoll.report.figures.partition import BANDS, _bands, draw_partition
 
 
 def test_counts_over_all_parts_without_the_official_test_set() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from atoll.data import DataSettings, load
-from atoll.data.walking import CODES, FEATURES, WINDOW, har70plus, measures, windows_of
+from atoll.data.sources.walking import CODES, FEATURES, WINDOW, har70plus, measures, windows_of
 from atoll.errors import DataError
 from refusals import refused
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atoll.sites.processes import descendants
-from atoll.sites.status import status
+from atoll.deploy.status import status
+from atoll.deploy.supervisor import descendants
 from deployment import Deployment, run_atoll, wait_for
 
 pytestmark = pytest.mark.deploy

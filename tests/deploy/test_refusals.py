@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from atoll.deploy import authority
+from atoll.deploy.bundle import Bundle, write_bundle
+from atoll.deploy.control import Control
+from atoll.deploy.node import command as node_command
+from atoll.deploy.node import run_node
+from atoll.deploy.status import status
+from atoll.deploy.supervisor import descendants, flower_environment, stop_all
 from atoll.errors import SiteError
-from atoll.sites import authority
-from atoll.sites.bundle import Bundle, write_bundle
-from atoll.sites.control import Control
-from atoll.sites.environment import flower_environment
-from atoll.sites.node import command as node_command
-from atoll.sites.node import run_node
-from atoll.sites.processes import descendants, stop_all
-from atoll.sites.status import status
 from deployment import Deployment, run_atoll, wait_for, write_rows
 from refusals import refused
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from atoll.reading import load
-from atoll.sites.processes import descendants
+from atoll.deploy.supervisor import descendants
+from atoll.run.reader import load
 from deployment import Deployment, Program, run_atoll, wait_for, write_rows
 from outcomes import outcome
 from programs import rounds_done

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.sites.processes import descendants, stop_all
+from atoll.deploy.supervisor import descendants, stop_all
 from deployment import SOURCE, environment, need_nginx
 
 pytestmark = pytest.mark.deploy
@@ -30,7 +30,7 @@ def test_three_hospitals_on_one_laptop(tmp_path: Path) -> None:
     assert len(blocks) >= 8
     program = tmp_path / "bin" / "atoll"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom atoll.cli import main\n\nmain()\n")
+    program.write_text(f"#!{sys.executable}\nfrom atoll.cli.app import main\n\nmain()\n")
     program.chmod(0o755)
     place = tmp_path / "laptop"
     place.mkdir()

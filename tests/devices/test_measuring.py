@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from atoll.cli import app
+from atoll.cli.app import app
 from atoll.devices import LayerRow, LayerTable, LayerWork, device_profile
-from atoll.devices.measuring import measure_profile, profile_text, variants
+from atoll.devices.measure import measure_profile, profile_text, variants
+from atoll.devices.resources import measure
 from atoll.errors import ConfigError
-from atoll.spaces.resources import measure
 
 STEM = LayerWork("convolution", 3, 8, 3, 2, 4, 4, 0)
 DEPTHWISE = LayerWork("depthwise", 8, 8, 3, 1, 4, 4, 0)

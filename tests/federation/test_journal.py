@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from atoll.core.ledger import Ledger
+from atoll.core.messages import Reply, Task
 from atoll.data import Federated
 from atoll.errors import RunDamaged
 from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.journal import Journal, JournaledFederation
 from atoll.federation.local import SerialTransport
-from atoll.ledger import Ledger
-from atoll.messages import Reply, Task
 from atoll.testing import made_table
 from refusals import refused
 

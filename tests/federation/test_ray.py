@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from atoll.api import search
+from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
 from atoll.federation.ray import QUIET, RayFederation
-from atoll.messages import Task
-from atoll.searching import search
 from atoll.testing import EngineContract, made_images, made_table
 from refusals import refused
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.messages import Payload, Schema, Task, Tensors
 from atoll.methods.fedrl import FedRL, FedRLConfig, FedRLState
 from atoll.rng import stream
 from atoll.testing import ScriptedFederation

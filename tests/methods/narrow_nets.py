@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
-from atoll.methods.decnas import Decnas, DecnasState
-from atoll.methods.decnas_config import DecnasConfig
+from atoll.core.messages import ClientInfo, Payload, Schema, Task, Tensors
+from atoll.methods.decnas.search import Decnas, DecnasState
+from atoll.methods.decnas.settings import DecnasConfig
 from atoll.rng import stream
 from atoll.testing import ScriptedFederation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from atoll import spaces
 from atoll.federation.local import LocalFederation
-from atoll.methods.decnas_clients import Contender, Orders, tune
+from atoll.methods.decnas.clients import Contender, Orders, tune
 from atoll.rng import stream
 from atoll.testing import made_table
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll import spaces, wire
+from atoll import spaces
+from atoll.core import wire
+from atoll.core.messages import Task
 from atoll.errors import TooFewReplies
-from atoll.messages import Task
 from methods.narrow_nets import MACS, UNITS, Script, begun, by_candidate, client, decnas, step
 from refusals import refused
 

@@ -11,12 +11,12 @@ from safetensors.numpy import save_file
 
 import atoll
 from atoll import spaces
+from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, DataError
-from atoll.messages import Schema
-from atoll.methods.decnas import Decnas
-from atoll.methods.decnas_config import DecnasConfig, parameter_shapes
+from atoll.methods.decnas.search import Decnas
+from atoll.methods.decnas.settings import DecnasConfig, parameter_shapes
 from atoll.rng import stream
-from atoll.spaces.start_network import own_module
+from atoll.spaces.pruned.start import own_module
 from atoll.testing import made_images, made_table
 from methods.narrow_nets import SCHEMA, Script, begun, client, decnas, step
 from refusals import refused

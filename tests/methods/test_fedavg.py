@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
 from atoll.federation.local import LocalFederation
-from atoll.messages import Payload, Schema, Task, Tensors
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
 from atoll.rng import stream
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 import atoll
+from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ConfigError, TooFewReplies
-from atoll.messages import Payload, Schema, Task, Tensors
 from atoll.methods.fednas import FedNAS, FedNASConfig, FedNASState
 from atoll.rng import stream
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
 from atoll.testing import MethodContract, ScriptedFederation, made_images
 from refusals import refused
 

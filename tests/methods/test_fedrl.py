@@ -8,9 +8,9 @@ import numpy as np
 
 import atoll
 from atoll.data import Federated
-from atoll.learning.networks import network
 from atoll.methods.fedrl import JOBS
 from atoll.testing import MethodContract, made_images
+from atoll.training.networks import network
 
 SMALL = {"channels": 2, "cells": 3, "batch": 8, "policy_lr": 0.1, "lr": 0.1}
 
@@ -37,7 +37,7 @@ def test_phases_candidates_and_what_is_derived(tmp_path: Path) -> None:
 
 
 def test_without_retraining_the_best_is_derived_from_the_path(tmp_path: Path) -> None:
-    from atoll.retraining import assemble_retraining
+    from atoll.run.retrain import assemble_retraining
 
     data = made_images(side=6)
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, rounds=2, warmup=1, retrain=0, **SMALL)
@@ -93,9 +93,9 @@ def test_the_job_sends_the_gradient_of_the_rows_it_drew() -> None:
     from torch.nn import functional
 
     from atoll import spaces
-    from atoll.learning.client import Client
     from atoll.rng import stream
-    from atoll.spaces import darts
+    from atoll.spaces.darts import space as darts
+    from atoll.training.client import Client
 
     data = made_images(clients=2, side=6)
     supernet = darts.architecture_for(data.schema, 2, 3)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.algorithms import reinforce
+from atoll.algorithms.aggregation import shortened
+from atoll.core.messages import Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.envelopes import Outcome
-from atoll.messages import Payload, Task, Tensors
-from atoll.methods.fedrl import FedRL, FedRLState, _Heard
+from atoll.methods.fedrl import FedRL, FedRLState, _Received
 from atoll.rng import stream
-from atoll.search import policy
-from atoll.search.descent import shortened
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
 from refusals import refused
 
@@ -65,14 +65,14 @@ def test_the_policy_of_a_late_key(correction: Any) -> None:
         for task in federation.tasks
     ]
     late = (
-        policy.log_gradient(start.alpha, keys[2])
+        reinforce.log_gradient(start.alpha, keys[2])
         if correction is None
-        else policy.corrected(keys[2], start.alpha, then.alpha, correction, 0.5)
+        else reinforce.corrected(keys[2], start.alpha, then.alpha, correction, 0.5)
     )
     baseline = 0.99 * (0.2 + 0.6 + 0.9) / 3 + 0.01 * then.baseline
-    fresh = [policy.log_gradient(then.alpha, key) for key in keys[3:]]
+    fresh = [reinforce.log_gradient(then.alpha, key) for key in keys[3:]]
     slope = ((0.9 - baseline) * late + (0.2 - baseline) * fresh[0] + (0.6 - baseline) * fresh[1]) / 3
-    expected, _ = policy.Ascent().step(then.alpha, slope, then.climb)
+    expected, _ = reinforce.Ascent().step(then.alpha, slope, then.climb)
     assert np.allclose(now.alpha, expected, rtol=0, atol=1e-12)
 
 
@@ -266,7 +266,7 @@ def test_the_moving_average_of_the_search_starts_anew_even_without_a_reply() -> 
     federation = federation_of({"one": 1.0, "two": 1.0})
     warm, _ = play(method, federation)
     assert len(warm.recent) == 1
-    assert method._update(warm, _Heard(), "search").recent == []
+    assert method._update(warm, _Received(), "search").recent == []
 
 
 def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_trained() -> None:
@@ -297,7 +297,7 @@ def test_a_second_reply_to_a_task_is_rejected() -> None:
     state, metrics = play(make(), federation)
     assert same(state, undisturbed()) and metrics["ages"] == [2, 0, 0]
     assert federation.ledger.current.replies["rejected"] == 2
-    assert federation.story()["strays"] == [
+    assert federation.engine_events()["unexpected_replies"] == [
         f"a reply to task {n}, which was answered or given up already" for n in (0, 1)
     ]
 
@@ -308,14 +308,17 @@ def test_a_reply_from_a_client_never_asked_is_rejected() -> None:
     state, metrics = play(make(), federation)
     assert same(state, undisturbed()) and metrics["ages"] == [2, 0, 0]
     assert federation.ledger.current.replies["rejected"] == 2
-    assert federation.story()["strays"][0] == "a reply to task 1000, which was never sent"
+    assert federation.engine_events()["unexpected_replies"][0] == "a reply to task 1000, which was never sent"
 
 
 def test_endless_strays_do_not_fill_the_log() -> None:
     federation = federation_of({"one": 2.0, "two": 4.0})
     federation.odd = lambda outcome: [*(Outcome(9000 + n, {}, {}, 1) for n in range(100)), outcome]
     play(make(), federation)
-    assert len(federation.story()["strays"]) == 10 and federation.ledger.current.replies["rejected"] == 200
+    assert (
+        len(federation.engine_events()["unexpected_replies"]) == 10
+        and federation.ledger.current.replies["rejected"] == 200
+    )
 
 
 def other_sub_model(task: Task) -> Payload:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import atoll
-from atoll import launch
 from atoll.config import resolve
 from atoll.errors import Paused
-from atoll.reading import Run, load
+from atoll.run import launch
+from atoll.run.reader import Run, load
 from atoll.store.directory import RunDirectory
 from atoll.testing import made_images
 
@@ -126,7 +126,7 @@ def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
     tables = {"network": {"speed": 1e6}}
     with pytest.raises(Paused, match=r"whole search .*fedrl\.threshold") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
-    assert not pause.value.hopeful
+    assert not pause.value.resumable
 
 
 def test_two_short_phases_without_any_reply_are_said_too(tmp_path: Path) -> None:
@@ -172,4 +172,4 @@ def test_a_supernet_that_diverges_is_called_by_its_name(tmp_path: Path) -> None:
     own = {**SMALL, "retrain": 0, "lr": 1e30}
     with pytest.raises(Paused, match=r"nonfinite.*fedrl\.lr") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, **own)
-    assert not pause.value.hopeful  # so no one is told to resume it
+    assert not pause.value.resumable  # so no one is told to resume it

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from atoll.algorithms import reinforce
+from atoll.core.messages import Payload, Task
 from atoll.errors import TooFewReplies
-from atoll.messages import Payload, Task
 from atoll.rng import stream
-from atoll.search import policy
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
 from refusals import refused
 
@@ -40,10 +40,10 @@ def test_the_policy_climbs_by_equations_9_and_10() -> None:
     keys = {task.client: task.payload["architecture"]["key"] for task in federation.tasks}
     drawn = {name: np.array([key["normal"], key["reduce"]]) for name, key in keys.items()}
     slope = (
-        -0.201 * policy.log_gradient(before.alpha, drawn["one"])
-        + 0.199 * policy.log_gradient(before.alpha, drawn["two"])
+        -0.201 * reinforce.log_gradient(before.alpha, drawn["one"])
+        + 0.199 * reinforce.log_gradient(before.alpha, drawn["two"])
     ) / 2
-    expected, _ = policy.Ascent().step(before.alpha, slope, policy.Ascent().start(before.alpha))
+    expected, _ = reinforce.Ascent().step(before.alpha, slope, reinforce.Ascent().start(before.alpha))
     assert np.allclose(after.alpha, expected, rtol=0, atol=1e-12)
     differ = drawn["one"] != drawn["two"]
     rows, columns = np.nonzero(differ)
@@ -106,7 +106,7 @@ def test_who_gets_which_sub_model_is_a_setting(rule: str) -> None:
     start = method.init(federation, stream(1, "init"))
     play(method, federation, start)
     rng = stream(1, "round", 1)
-    drawn = [policy.draw(start.alpha, rng).tolist() for _ in "abcdef"]
+    drawn = [reinforce.draw(start.alpha, rng).tolist() for _ in "abcdef"]
     given = [[task.payload["architecture"]["key"][kind] for kind in darts.KINDS] for task in federation.tasks]
     sizes = [darts.weight_count(task.payload["architecture"]) for task in federation.tasks]
     assert sorted(given) == sorted(drawn) and (given == drawn) == (rule == "same")
@@ -119,13 +119,17 @@ def test_how_the_policy_climbs_is_a_setting() -> None:
     start = method.init(federation, stream(1, "init"))
     first, _ = play(method, federation, start)
     second, _ = play(method, federation, first)
-    alpha, climb, ascent = start.alpha, policy.Ascent().start(start.alpha), policy.Ascent(0.5, 0.1, 0.01, (0.2, 0.3))
+    alpha, climb, ascent = (
+        start.alpha,
+        reinforce.Ascent().start(start.alpha),
+        reinforce.Ascent(0.5, 0.1, 0.01, (0.2, 0.3)),
+    )
     baseline = 0.5
     for tasks in (federation.tasks[:2], federation.tasks[2:]):
         keys = [np.array([task.payload["architecture"]["key"][kind] for kind in darts.KINDS]) for task in tasks]
         baseline = 0.99 * 0.4 + 0.01 * baseline
-        slopes = [policy.log_gradient(alpha, key) for key in keys]
-        alpha, climb = ascent.step(alpha, policy.reinforce([0.2, 0.6], baseline, slopes), climb)
+        slopes = [reinforce.log_gradient(alpha, key) for key in keys]
+        alpha, climb = ascent.step(alpha, reinforce.reinforce([0.2, 0.6], baseline, slopes), climb)
     assert np.allclose(second.alpha, alpha, rtol=0, atol=1e-12)
 
 

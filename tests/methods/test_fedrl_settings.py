@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from atoll.config import resolve
+from atoll.core.messages import ClientInfo, Schema
 from atoll.errors import ArchitectureError, ConfigError
-from atoll.messages import ClientInfo, Schema
 from atoll.methods.fedrl import FedRLConfig
 from refusals import refused
 

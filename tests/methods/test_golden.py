@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import atoll
-from atoll.learning.determinism import prepare_environment
 from atoll.methods import method_names
 from atoll.testing import made_images, made_table
+from atoll.training.determinism import prepare_environment
 
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCE = 1e-4

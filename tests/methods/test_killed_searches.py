@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.reading import load
+from atoll.run.reader import load
 from outcomes import outcome
 from programs import loaded, rounds_done, run, start, wait_until  # noqa: F401 (a fixture)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from atoll.config import resolve
+from atoll.core.messages import Payload, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.local import LocalFederation
-from atoll.messages import Payload, Task, Tensors
 from atoll.methods.moefl import Individual, Moefl, MoeflConfig, _picks
 from atoll.rng import stream
-from atoll.spaces import sparse
+from atoll.spaces.sparse import space as sparse
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
 from refusals import refused
 

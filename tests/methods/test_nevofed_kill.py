@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from atoll.reading import load
-from atoll.searching import resume, search
+from atoll.api import resume, search
+from atoll.run.reader import load
 from atoll.testing import made_table
 
 SETTINGS: dict[str, Any] = {"rounds": 40, "population": 30}
 PROGRAM = """
 import sys
-from atoll.searching import search
+from atoll.api import search
 from atoll.testing import made_table
 search("nevofed", made_table(clients=3), out=sys.argv[1], workers=0, rounds=40, population=30)
 """

@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.algorithms.neat.coding import decode, encode
+from atoll.algorithms.neat.island import Island
+from atoll.algorithms.neat.population import OUTPUTS_FROM, gathered
+from atoll.api import search
 from atoll.config import resolve
 from atoll.data import Federated
 from atoll.errors import ConfigError, DataError, Paused
 from atoll.federation.local import LocalFederation
-from atoll.learning.metrics import weighted_f1
 from atoll.methods import nevofed
 from atoll.methods.nevofed import NEvoFed, NEvoFedConfig
 from atoll.rng import stream
-from atoll.search.neat.coding import decode, encode
-from atoll.search.neat.island import Island
-from atoll.search.neat.names import OUTPUTS_FROM
-from atoll.search.neat.population import gathered
-from atoll.searching import search
 from atoll.testing import made_table
+from atoll.training.metrics import weighted_f1
 from refusals import refused
 
 
@@ -126,8 +125,8 @@ def looped() -> Any:
     rows = [[OUTPUTS_FROM + place, 0.0, 1.0, 0, 0] for place in range(3)]
     one, two = (1 << 63) + 1, (1 << 63) + 2
     rows += [[name, 0.0, 1.0, 0, 0] for name in (one, two)]
-    links = [[one, two, 1.0, True], [two, one, 1.0, True], [two, OUTPUTS_FROM, 1.0, True]]
-    return gathered([rows], [links])
+    connections = [[one, two, 1.0, True], [two, one, 1.0, True], [two, OUTPUTS_FROM, 1.0, True]]
+    return gathered([rows], [connections])
 
 
 def one_class_data() -> Federated:
@@ -190,7 +189,7 @@ def test_results_hold_the_global_network_and_every_clients_own(tmp_path: Path) -
 
 def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
     data = made_table(clients=2)
-    server = method(data, max_hidden=1, max_links=6, node_add=1.0, link_add=1.0, rounds=6)
+    server = method(data, max_hidden=1, max_connections=6, node_add=1.0, connection_add=1.0, rounds=6)
     with LocalFederation(data, 1, 0) as federation:
         state = server.init(federation, stream(1))
         for number in range(1, 6):
@@ -213,7 +212,11 @@ def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
         ({"edges": [1.0, 2.0]}, "inapplicable-setting", ["nevofed.edges", "'bins'"]),
         ({"network": "recurrent", "steps": 4}, "indivisible-features", ["nevofed.steps = 4"]),
         ({"steps": 2}, "inapplicable-setting", ["nevofed.steps = 2", "'recurrent'"]),
-        ({"start": "full", "max_links": 3}, "too-many-links", ["nevofed.start = 'full'", "max_links = 3"]),
+        (
+            {"start": "full", "max_connections": 3},
+            "too-many-connections",
+            ["nevofed.start = 'full'", "max_connections = 3"],
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any], code: str, named: list[str]) -> None:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import TooFewReplies
-from atoll.messages import Task
 from atoll.methods.offline import Offline, OfflineConfig, OfflineState
 from atoll.rng import stream
 from atoll.testing import MethodContract, made_images

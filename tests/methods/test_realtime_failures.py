@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.messages import Task
-from atoll.reading import load
-from atoll.spaces import choice
+from atoll.run.reader import load
+from atoll.spaces.choice import space as choice
 from atoll.store import RunDirectory
 from atoll.testing import FaultyTransport, MethodContract, made_table
 from methods.two_blocks import Script, client, realtime, state, step, values
@@ -127,7 +127,7 @@ def test_the_command_line_says_so_with_exit_code_3(tmp_path: Path) -> None:
     words = (
         "run realtime --data wine --clients 2 --rounds 2 --workers 1 --set engine.deadline=0.001 --set patience=2 --out"
     )
-    program = [sys.executable, "-c", "from atoll.cli import main; main()", *words.split(), str(out)]
+    program = [sys.executable, "-c", "from atoll.cli.app import main; main()", *words.split(), str(out)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 3
     assert all(value in done.stderr for value in ("round 1 ", "2 times", "2 clients"))

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.federation.base import Federation, Transport
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.messages import Task
 from atoll.testing import MethodContract, made_table
 
 
@@ -41,7 +41,7 @@ class Recorder:
 
     def start(self, envelope: Envelope) -> None:
         task = envelope.task
-        if not task.audit:
+        if not task.test_evaluation:
             held = frozenset().union(*self._held.get(task.client, [])[-2:])
             digests = wire.tensor_digests(task.payload)
             parcel = Parcel(task, envelope.round, len(wire.encode(task.payload, held)), len(digests - held))

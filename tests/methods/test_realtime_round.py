@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atoll.messages import Task
+from atoll.core.messages import Task
 from atoll.rng import stream
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 from methods.two_blocks import Script, client, realtime, state, step, values
 
 SIX_AND_TWO = [client("one", train=6), client("two", train=2)]
@@ -167,7 +167,7 @@ def test_networks_on_offer_are_high_and_knee_with_their_statistics() -> None:
     federation = Script(SIX_AND_TWO, correct=lambda task: [9, 8, 1, 1])
     method = realtime(offer=True)
     after, _ = step(method, state(method, [[2, 1], [0, 0]]), federation)
-    high, knee = method.offers(after)
+    high, knee = method.snapshots(after)
     assert (high.id, high.picks, knee.id, knee.picks) == ("21", ["high"], "00", ["knee"])
     assert high.weights.keys() == set(choice.names(high.architecture))
     # One task a client for both: a second one would push the master out of what a client holds.

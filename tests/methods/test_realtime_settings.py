@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from atoll.config import resolve
+from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, UserError
-from atoll.messages import Schema
 from atoll.methods import find_method
 from atoll.methods.offline import OfflineConfig
 from atoll.methods.realtime import RealtimeConfig
 from atoll.rng import stream
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 from methods.two_blocks import Script, client, realtime
 from refusals import refused
 

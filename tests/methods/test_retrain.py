@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from atoll.api import retrain, search
 from atoll.config import resolve
 from atoll.data import Federated
 from atoll.errors import AtollError, ConfigError, UserError
-from atoll.reading import Run, load
-from atoll.searching import retrain, search
+from atoll.run.reader import Run, load
 from atoll.testing import MethodContract, made_images, made_table
 from refusals import refused
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from atoll.api import search
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.methods.fedavg import FedAvgConfig
 from atoll.methods.retrain import Retrain, RetrainConfig
 from atoll.methods.set_fedavg import Settings
-from atoll.searching import search
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
 from atoll.testing import MethodContract, made_images, made_table
 from refusals import refused
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll import spaces, wire
+from atoll import spaces
+from atoll.core import wire
+from atoll.core.checks import OnGraph, TensorsLike, from_plain, to_plain
+from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
-from atoll.federation.guard import OnGraph, TensorsLike, from_plain, to_plain
 from atoll.federation.local import LocalFederation
-from atoll.messages import ClientInfo, Payload, Task, Tensors
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
 from atoll.rng import stream
-from atoll.spaces import sparse
+from atoll.spaces.sparse import space as sparse
 from atoll.testing import ScriptedFederation, made_table
 from refusals import refused
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from atoll.learning.calibration import statistics_form
-from atoll.messages import ClientInfo, Payload, Schema, Task, Tensors
+from atoll.core.messages import ClientInfo, Payload, Schema, Task, Tensors
 from atoll.methods.choice_search import Key
 from atoll.methods.realtime import Realtime, RealtimeConfig, RealtimeState
 from atoll.rng import stream
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 from atoll.testing import ScriptedFederation
+from atoll.training.calibration import statistics_form
 
 SCHEMA = Schema("table", (2,), ("no", "yes"), ("first", "second"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atoll.reading import Run, load
+from atoll.run.reader import Run, load
 
 MadeRun = Callable[..., Run]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from atoll.cli import app
+from atoll.cli.app import app
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.report.boxes import draw_boxes
-from atoll.report.comparison import gather, mann_whitney, markdown, spread
-from atoll.sweeping import seeds_from
+from atoll.report.compare import draw_boxes, gather, mann_whitney, markdown, spread
+from atoll.run.sweep import seeds_from
 from refusals import refused
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atoll.cli import app
+from atoll.cli.app import app
+from atoll.core.ledger import FATES
 from atoll.devices import DeviceProfile
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.ledger import FATES
-from atoll.reading import Run, load
-from atoll.report.cost import bill, draw_cost
+from atoll.report.figures.cost import bill, draw_cost
+from atoll.run.reader import Run, load
 from refusals import refused
 
 DEVICE = DeviceProfile(macs_per_second=10.0, uplink=5.0, downlink=20.0, joules_per_mac=1.0, joules_per_byte=2.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.reading import Run, load
 from atoll.report.curves import curve, draw_curves, write_curve
+from atoll.run.reader import Run, load
 from refusals import refused
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,25 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
+from atoll.algorithms.neat.expression import expressed
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, first_generation, gathered, split_name
+from atoll.algorithms.neat.scoring import classes_of
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
+from atoll.api import search
+from atoll.core.messages import Schema
 from atoll.errors import RunDirectoryError
-from atoll.messages import Schema
-from atoll.report.explain import explain
-from atoll.report.network_drawing import drawing
-from atoll.report.network_formula import formulas
-from atoll.report.network_numpy import numpy_file
-from atoll.report.network_onnx import onnx_bytes
+from atoll.report.explain.drawing import drawing
+from atoll.report.explain.files import explain
+from atoll.report.explain.formula import formulas
+from atoll.report.explain.numpy_file import numpy_file
+from atoll.report.explain.onnx_file import onnx_bytes
 from atoll.rng import stream
-from atoll.search.neat.attributes import mutate_attributes
-from atoll.search.neat.evaluation import outputs
-from atoll.search.neat.expression import expressed
-from atoll.search.neat.names import OUTPUTS_FROM, split_name
-from atoll.search.neat.population import Population, gathered
-from atoll.search.neat.recurrent import recurrent_outputs
-from atoll.search.neat.scoring import classes_of
-from atoll.search.neat.settings import NeatSettings
-from atoll.search.neat.start import first_generation
-from atoll.search.neat.structure import mutate_structure
-from atoll.searching import search
 from atoll.testing import made_table
 from refusals import refused
 
@@ -51,9 +47,9 @@ def executed(text: str) -> dict[str, Any]:
 
 def glucose() -> tuple[Population, Schema]:
     """The paper's Eq. 3."""
-    links = [[0, OUT, 0.97, True], [1, OUT, 0.09, True], [2, OUT, 0.69, True], [3, OUT, 2.26, True]]
+    connections = [[0, OUT, 0.97, True], [1, OUT, 0.09, True], [2, OUT, 0.69, True], [3, OUT, 2.26, True]]
     schema = Schema("table", (4,), ("low", "high"), ("G(t)", "d12 G(t)", "d11 G(t)", "d9 G(t)"))
-    return gathered([[[OUT, 0.22, 1.0, 2, 0]]], [links]), schema
+    return gathered([[[OUT, 0.22, 1.0, 2, 0]]], [connections]), schema
 
 
 def test_the_papers_equation() -> None:
@@ -65,8 +61,8 @@ def test_the_papers_equation() -> None:
 def test_hidden_nodes_products_and_signs_in_words() -> None:
     hidden = split_name(0, OUT, 1)
     nodes = [[OUT, -0.5, 1.0, 0, 0], [OUT + 1, 0.0, 1.0, 1, 0], [hidden, 0.25, 2.0, 3, 1]]
-    links = [[0, hidden, 3.0, True], [1, hidden, -1.0, True], [hidden, OUT, -2.0, True], [1, OUT, 1.5, True]]
-    text = formulas(gathered([nodes], [links]), SCHEMA).splitlines()
+    connections = [[0, hidden, 3.0, True], [1, hidden, -1.0, True], [hidden, OUT, -2.0, True], [1, OUT, 1.5, True]]
+    text = formulas(gathered([nodes], [connections]), SCHEMA).splitlines()
     assert text[0] == "h1 = sin(-6 * age * pulse + 0.25)"
     assert "calm = sigmoid(-2 * h1 + 1.5 * pulse - 0.5)" in text and "busy = tanh(0)" in text
 
@@ -111,7 +107,7 @@ def test_onnx_answers_the_same() -> None:
     assert session.run(None, {"rows": rows})[1].tolist() == [0, 1, 2]
 
 
-def test_the_drawing_is_sound_xml_with_every_input_node_and_link() -> None:
+def test_the_drawing_is_sound_xml_with_every_input_node_and_connection() -> None:
     told = NeatSettings(inputs=4, outputs=3, population=25)
     for network in genomes(told):
         root = ElementTree.fromstring(drawing(network, SCHEMA))
@@ -124,8 +120,8 @@ def test_the_drawing_is_sound_xml_with_every_input_node_and_link() -> None:
 def test_a_recurrent_drawing_has_its_loops() -> None:
     hidden = split_name(0, OUT, 1)
     nodes = [[OUT, 0.0, 1.0, 0, 0], [hidden, 0.0, 1.0, 0, 0]]
-    links = [[hidden, hidden, 1.0, True], [hidden, OUT, 1.0, True], [0, hidden, 1.0, True]]
-    text = drawing(gathered([nodes], [links]), SCHEMA, recurrent=True, bins=True)
+    connections = [[hidden, hidden, 1.0, True], [hidden, OUT, 1.0, True], [0, hidden, 1.0, True]]
+    text = drawing(gathered([nodes], [connections]), SCHEMA, recurrent=True, bins=True)
     assert " C " in text and ElementTree.fromstring(text) is not None
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atoll import search
-from atoll.cli import app
+from atoll import algorithms
+from atoll.cli.app import app
 from atoll.errors import AtollError, ConfigError, RunDirectoryError
-from atoll.reading import Run
-from atoll.report.figures import draw_figures
+from atoll.report.figures.catalogue import draw_figures
+from atoll.run.reader import Run
 from refusals import refused
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -73,7 +73,7 @@ def test_any_folder_name_can_be_drawn(made_run: Any, name: str) -> None:
 
 
 def test_a_real_search_has_its_networks_drawn(tmp_path: Path) -> None:
-    run = search(
+    run = algorithms(
         "realtime",
         {"name": "digits", "clients": 2, "rows": 120},
         out=tmp_path / "real",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from atoll.errors import ConfigError
-from atoll.report.networks import boxes, draw_networks
-from atoll.spaces import choice
+from atoll.report.figures.networks import boxes, draw_networks
+from atoll.spaces.choice import space as choice
 from refusals import refused
 
 IMAGES = {"space": "choice", "input": [1, 28, 28], "classes": 10, "channels": [8, 8, 16], "stem": 8, "expansion": 6}

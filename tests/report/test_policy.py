@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.reading import Run
-from atoll.report.figures import draw_figures
-from atoll.report.policy import draw_policy, policy_rounds
+from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.policy import draw_policy, policy_rounds
+from atoll.run.reader import Run
 from refusals import refused
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from atoll import spaces
-from atoll.ledger import FATES
-from atoll.messages import Schema
-from atoll.methods.decnas_config import DecnasConfig
-from atoll.reading import Run, load
-from atoll.report.figures import draw_figures
-from atoll.report.pruning import _of_equal_macs, _shown
-from atoll.report.sequence import prunes, sequences
-from atoll.spaces.pruning import narrowed
+from atoll.core.ledger import FATES
+from atoll.core.messages import Schema
+from atoll.methods.decnas.settings import DecnasConfig
+from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.pruning import _of_equal_macs, _shown, prunes, sequences
+from atoll.run.reader import Run, load
+from atoll.spaces.pruned.pruning import narrowed
 
 SCHEMA = Schema("image", (1, 8, 8), ("a", "b", "c"))
 WHOLE = DecnasConfig(model="convnet", widths=[4, 4, 4, 4, 4, 4], rounds=1).fitted(SCHEMA, 4).start(SCHEMA)

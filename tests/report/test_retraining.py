@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from atoll.api import search
 from atoll.errors import ConfigError
-from atoll.reading import Run
-from atoll.report.figures import draw_figures
-from atoll.report.front import draw_front
-from atoll.report.retraining import curves, draw_retraining, networks_of, validation_table
-from atoll.report.tracks import front
-from atoll.searching import search
+from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.front import draw_front
+from atoll.report.figures.retraining import curves, draw_retraining, networks_of, validation_table
+from atoll.report.figures.tracks import front
+from atoll.run.reader import Run
 from atoll.testing import made_table
 from refusals import refused
 

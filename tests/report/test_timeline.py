@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
-from atoll.reading import Run, load
-from atoll.report.figures import draw_figures
-from atoll.report.timeline import CLIENTS, draw_timeline, latencies, spans
+from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.timeline import CLIENTS, draw_timeline, latencies, spans
+from atoll.run.reader import Run, load
 from refusals import refused
 
 ROUNDS: list[dict[str, Any]] = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.errors import RunDirectoryError
-from atoll.reading import Run
-from atoll.report.tracks import front, hypervolume, tracks
+from atoll.report.figures.tracks import front, hypervolume, tracks
+from atoll.run.reader import Run
 from refusals import refused
 
 

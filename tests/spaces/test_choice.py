@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional
 
 from atoll import spaces
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
-from atoll.messages import Tensors
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 from refusals import refused
 
 IMAGE: dict[str, Any] = {"space": "choice", "input": [1, 28, 28], "classes": 10, "channels": [4, 4, 8, 16, 32]}

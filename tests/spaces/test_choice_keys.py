@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.choice_keys import check_key, from_bits, random_keys, to_bits
+from atoll.spaces.choice.keys import check_key, from_bits, random_keys, to_bits
 from refusals import refused
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.choice_plan import PAPER_CHANNELS, key_of, plan
+from atoll.spaces.choice.plan import PAPER_CHANNELS, key_of, plan
 from refusals import refused
 
 IMAGE = {"space": "choice", "input": [3, 32, 32], "classes": 10, "channels": list(PAPER_CHANNELS)}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll import spaces
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 from atoll.spaces.cost import Cost, measured_cost
 
 IMAGE: dict[str, Any] = {"space": "choice", "input": [2, 8, 8], "classes": 3, "channels": [4, 8], "expansion": 2}

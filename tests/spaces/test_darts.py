@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll import spaces
+from atoll.core.messages import Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError
-from atoll.learning.calibration import calibrate, fixed_module, statistics_form
-from atoll.learning.networks import load, network
-from atoll.learning.settings import TrainSettings
-from atoll.learning.training import train
-from atoll.messages import Schema, Tensors
-from atoll.spaces import darts
 from atoll.spaces.cost import measured_cost
-from atoll.spaces.darts_names import NONE, SKIP
+from atoll.spaces.darts import space as darts
+from atoll.spaces.darts.layers import NONE, SKIP
 from atoll.spaces.norm import batch_norms
+from atoll.training.calibration import calibrate, fixed_module, statistics_form
+from atoll.training.networks import load, network
+from atoll.training.sgd import TrainSettings, train
 from refusals import refused
 
 UNIFORM = np.full((darts.EDGES, len(darts.OPERATIONS)), 1 / len(darts.OPERATIONS))
@@ -209,8 +208,8 @@ def test_a_found_network_by_hand() -> None:
 
 @pytest.mark.parametrize("side", [6, 5])
 def test_a_factorised_reduction_sees_every_second_pixel_and_those_between(side: int) -> None:
-    from atoll.spaces.darts_layers import Layer
-    from atoll.spaces.darts_operations import Halving
+    from atoll.spaces.darts.cells import Halving
+    from atoll.spaces.darts.layers import Layer
 
     halving = Halving(Layer("halve", 1, 2, stride=2))
     x = torch.arange(float(side * side)).reshape(1, 1, side, side)

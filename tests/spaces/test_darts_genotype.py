@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.darts_genotype import check_genotype, genotype, random_genotype, skip_share
-from atoll.spaces.darts_names import EDGES, ENDS, KINDS, OPERATIONS, SKIP, edges_into
+from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
+from atoll.spaces.darts.layers import EDGES, ENDS, KINDS, OPERATIONS, SKIP, edges_into
 from refusals import refused
 
 

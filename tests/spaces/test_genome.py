@@ -10,20 +10,17 @@ import pytest
 import torch
 
 from atoll import spaces
+from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
+from atoll.algorithms.neat.expression import expressed, structure
+from atoll.algorithms.neat.population import Population, first_generation
+from atoll.algorithms.neat.scoring import classes_of
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
-from atoll.learning.networks import load
-from atoll.messages import Tensors
 from atoll.rng import stream
-from atoll.search.neat.attributes import mutate_attributes
-from atoll.search.neat.evaluation import outputs
-from atoll.search.neat.expression import expressed, structure
-from atoll.search.neat.population import Population
-from atoll.search.neat.recurrent import recurrent_outputs
-from atoll.search.neat.scoring import classes_of
-from atoll.search.neat.settings import NeatSettings
-from atoll.search.neat.start import first_generation
-from atoll.search.neat.structure import mutate_structure
 from atoll.spaces.genome import weights_of
+from atoll.training.networks import load
 from refusals import refused
 
 
@@ -89,7 +86,7 @@ def sound() -> dict[str, Any]:
         "input": [3],
         "classes": 2,
         "nodes": [["o0", "sigmoid", "sum"], ["o1", "relu", "product"], [hidden, "tanh", "sum"]],
-        "links": [["i0", "o0"], ["i2", hidden], [hidden, "o1"]],
+        "connections": [["i0", "o0"], ["i2", hidden], [hidden, "o1"]],
     }
 
 
@@ -105,10 +102,10 @@ BAD: list[tuple[str, int, list[str], str, list[str]]] = [
     ("nodes", 0, ["o0", "sigmoid", "mean"], "unreadable-architecture", ["'mean'"]),
     ("nodes", 0, ["o1", "sigmoid", "sum"], "unusable-genome", ["2 outputs"]),
     ("nodes", 2, ["h1", "tanh", "sum"], "unreadable-architecture", ["'h1'"]),
-    ("links", 0, ["i3", "o0"], "unusable-genome", ["link"]),
-    ("links", 0, ["i0", "h8000000000000009"], "unusable-genome", ["link"]),
-    ("links", 0, ["h8000000000000001", "h8000000000000001"], "unusable-genome", ["circle"]),
-    ("links", 0, ["i0"], "unreadable-architecture", []),
+    ("connections", 0, ["i3", "o0"], "unusable-genome", ["connection"]),
+    ("connections", 0, ["i0", "h8000000000000009"], "unusable-genome", ["connection"]),
+    ("connections", 0, ["h8000000000000001", "h8000000000000001"], "unusable-genome", ["circle"]),
+    ("connections", 0, ["i0"], "unreadable-architecture", []),
 ]
 
 
@@ -122,7 +119,7 @@ def test_what_cannot_be_built_is_said(key: str, place: int, value: list[str], co
 
 def test_an_unknown_key_names_the_nearest() -> None:
     with refused(ArchitectureError, "unknown-setting", "'link'", "'links'"):
-        spaces.build({**sound(), "link": []})
+        spaces.build({**sound(), "connection": []})
 
 
 def test_weights_travel_as_float32() -> None:

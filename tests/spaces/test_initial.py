@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from atoll.messages import Tensors
+from atoll.core.messages import Tensors
 from atoll.rng import stream
 from atoll.spaces import build, initial
 from atoll.spaces.initial import kaiming_uniform

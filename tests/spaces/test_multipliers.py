@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from atoll import spaces
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
-from atoll.messages import Tensors
 from atoll.rng import stream
-from atoll.spaces.multipliers import factor_within, pruned_to, scaled
-from atoll.spaces.pruning import prune, units
-from atoll.spaces.widths import from_fixed
+from atoll.spaces.pruned.pruning import factor_within, prune, pruned_to, scaled, units
+from atoll.spaces.pruned.space import from_fixed
 from refusals import refused
 
 PERCEPTRON = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [8, 8]})

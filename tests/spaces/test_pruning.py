@@ -12,13 +12,13 @@ import torch
 import torch_pruning
 from torch import Tensor, nn
 
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
-from atoll.learning.networks import load, network
-from atoll.messages import Tensors
 from atoll.spaces import build, cost, initial, skeleton
 from atoll.spaces import fixed as fixed_space
-from atoll.spaces.pruning import Unit, filter_norms, least_width, merged, narrowed, prune, units
-from atoll.spaces.widths import describe, from_fixed
+from atoll.spaces.pruned.pruning import Unit, filter_norms, least_width, merged, narrowed, prune, units
+from atoll.spaces.pruned.space import describe, from_fixed
+from atoll.training.networks import load, network
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated, batch, weighted
 from refusals import refused
 

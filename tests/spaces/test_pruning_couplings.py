@@ -15,16 +15,16 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
-from atoll.learning.networks import load
-from atoll.messages import Array
+from atoll.core.messages import Array
 from atoll.spaces import build, initial
-from atoll.spaces.pruning import Unit, prune, units
-from atoll.spaces.pruning_couplings import ANSWER, INPUT, Side, channel_labels, sides
-from atoll.spaces.widths import describe, from_fixed
-from atoll.spaces.widths_fields import Shape
-from atoll.spaces.widths_layers import Convolution, Depthwise, GroupNormalisation, Known, Linear
-from atoll.spaces.widths_operations import Apply, Concatenate
-from atoll.spaces.widths_plan import Plan, read
+from atoll.spaces.pruned.couplings import ANSWER, INPUT, Side, channel_labels, sides
+from atoll.spaces.pruned.fields import Shape
+from atoll.spaces.pruned.layers import Convolution, Depthwise, GroupNormalisation, Known, Linear
+from atoll.spaces.pruned.operations import Apply, Concatenate
+from atoll.spaces.pruned.plan import Plan, read
+from atoll.spaces.pruned.pruning import Unit, prune, units
+from atoll.spaces.pruned.space import describe, from_fixed
+from atoll.training.networks import load
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated
 
 SIDE = 4  # of every image: all convolutions are 1x1

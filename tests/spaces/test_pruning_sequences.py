@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.learning.networks import load
-from atoll.messages import Tensors
-from atoll.spaces import build, cost, initial, pruning_couplings
+from atoll.core.messages import Tensors
+from atoll.spaces import build, cost, initial
 from atoll.spaces.cost import measured_cost
-from atoll.spaces.pruning import merged, narrowed, prune, units
-from atoll.spaces.widths import describe, from_fixed
+from atoll.spaces.pruned import couplings
+from atoll.spaces.pruned.pruning import merged, narrowed, prune, units
+from atoll.spaces.pruned.space import describe, from_fixed
+from atoll.training.networks import load
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated, batch
 
 STARTS: dict[str, dict[str, Any]] = {
@@ -75,14 +76,14 @@ def test_what_was_asked_before_changes_no_answer(start: str, data: st.DataObject
     keep = data.draw(st.integers(1, unit.width))
     weights = initial(arch, np.random.default_rng(1))
     remembered = prune(arch, weights, unit.name, keep)
-    kept = dict(pruning_couplings._kept)
-    pruning_couplings._kept.clear()
+    kept = dict(couplings._kept)
+    couplings._kept.clear()
     try:
         assert units(arch) == found
         fresh = prune(arch, weights, unit.name, keep)
     finally:
-        pruning_couplings._kept.clear()
-        pruning_couplings._kept.update(kept)
+        couplings._kept.clear()
+        couplings._kept.update(kept)
     assert fresh[0] == remembered[0]
     assert fresh[1].whole_digest() == remembered[1].whole_digest()
 

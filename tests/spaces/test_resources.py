@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from atoll.devices import DeviceProfile, LayerRow, LayerTable, device_profile
+from atoll.devices.resources import NEED_A_DEVICE, RESOURCES, measure, trace
 from atoll.errors import ConfigError
 from atoll.spaces import cost
-from atoll.spaces.resources import NEED_A_DEVICE, RESOURCES, measure
-from atoll.spaces.tracing import trace
 from refusals import refused
 
 MLP = {"space": "fixed", "model": "mlp", "input": [4], "hidden": [3], "classes": 2}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from atoll import spaces
 from atoll.errors import ArchitectureError
 from atoll.rng import stream
-from atoll.spaces import sparse
-from atoll.spaces.sparse_graph import draw, expected_connections, probability
+from atoll.spaces.sparse import space as sparse
+from atoll.spaces.sparse.graph import draw, expected_connections, probability
 from refusals import refused
 
 MLP: dict[str, Any] = {

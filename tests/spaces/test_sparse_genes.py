@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atoll.errors import ArchitectureError
 from atoll.rng import stream
-from atoll.spaces.sparse_genes import HIGH, LOW, Chromosome, decode, encode, length, random_chromosome, repair, smallest
+from atoll.spaces.sparse.genes import HIGH, LOW, Chromosome, decode, encode, length, random_chromosome, repair, smallest
 from refusals import refused
 
 MLP: dict[str, Any] = {"hidden": [5, 4], "epsilon": 20, "lr": 0.1, "xi": 0.3}

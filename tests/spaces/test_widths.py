@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
-from atoll.learning.calibration import calibrate, fixed_module, statistics_form
-from atoll.learning.networks import load, network
-from atoll.learning.settings import TrainSettings
-from atoll.learning.training import train
-from atoll.messages import Tensors
 from atoll.spaces import build, canonical, cost, initial, skeleton
 from atoll.spaces.cost import measured_cost
 from atoll.spaces.norm import batch_norms
-from atoll.spaces.widths import describe, from_fixed
-from atoll.spaces.widths_plan import read
+from atoll.spaces.pruned.plan import read
+from atoll.spaces.pruned.space import describe, from_fixed
+from atoll.training.calibration import calibrate, fixed_module, statistics_form
+from atoll.training.networks import load, network
+from atoll.training.sgd import TrainSettings, train
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated, batch, weighted
 from refusals import refused
 

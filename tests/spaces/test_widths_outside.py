@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from atoll.errors import ArchitectureError
 from atoll.spaces import build, cost, skeleton
 from atoll.spaces.cost import measured_cost
-from atoll.spaces.widths import describe
-from atoll.spaces.widths_plan import read
+from atoll.spaces.pruned.plan import read
+from atoll.spaces.pruned.space import describe
 from made_modules import CLASSES, SHAPE, Grouped, Joined, batch
 from refusals import refused
 

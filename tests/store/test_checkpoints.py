@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.core.messages import Tensors
 from atoll.errors import RunDamaged
-from atoll.messages import Tensors
 from atoll.rng import stream
 from atoll.store.checkpoints import Checkpoints
 from refusals import refused

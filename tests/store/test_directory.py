@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.core.messages import Schema, Tensors
 from atoll.errors import RunDamaged, RunDirectoryError, RunLocked
-from atoll.messages import Schema, Tensors
-from atoll.reading import load
+from atoll.run.reader import load
 from atoll.store import Model, RunDirectory
 from atoll.store import directory as directory_module
 from refusals import refused

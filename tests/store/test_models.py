@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from atoll.core.messages import Schema, Tensors
 from atoll.errors import RunDamaged
-from atoll.messages import Schema, Tensors
 from atoll.rng import stream
 from atoll.store.models import Model, load_model, save_model
 from refusals import refused

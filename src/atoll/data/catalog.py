@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from atoll.data import builtin, celeba, glucose, imagenet, images_known, sensors, walking
-from atoll.data.places import data_folder
 from atoll.data.published import PUBLISHED
 from atoll.data.source import Source
+from atoll.data.sources import builtin, celeba, glucose, image_sets, imagenet, sensors, walking
 from atoll.errors import DataError, nearest
+
+
+def data_folder(data_dir: str | Path | None) -> Path | None:
+    """The folder that was named, or else the environment's ATOLL_DATA; None if neither is given."""
+    named = data_dir or os.environ.get("ATOLL_DATA")
+    if not named:
+        return None
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        which = "--data-dir" if data_dir else "ATOLL_DATA"
+        raise DataError(
+            f"{which} names '{folder}', which is not a folder; create it or name another one",
+            code="no-such-data-folder",
+        )
+    return folder
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,7 @@ class Entry:
 
 
 def _image(name: str, rows: str, classes: int, origin: str) -> Dataset:
-    return Dataset(name, "image", rows, classes, origin, partial(images_known.image_set, name))
+    return Dataset(name, "image", rows, classes, origin, partial(image_sets.image_set, name))
 
 
 _ALL = (
@@ -156,4 +171,4 @@ def _present(dataset: Dataset, folder: Path | None) -> bool:
         if "*" in dataset.file or "[" in dataset.file:
             return any(folder.rglob(dataset.file))
         return any((place / dataset.file).is_file() for place in (folder, folder / dataset.name))
-    return bool(images_known.find(dataset.name, folder))
+    return bool(image_sets.find(dataset.name, folder))

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from atoll.data import storage
-from atoll.data.holdings import Holdings, Preparation, pool, prepare
+from atoll.core.messages import Array, ClientInfo, Part, Schema
+from atoll.data import rows as storage
 from atoll.data.naming import group_by_id
-from atoll.data.partition import natural
-from atoll.data.scaling import Floats, Scaling
+from atoll.data.partition import Indices, natural
+from atoll.data.preprocess import Floats, Scaling
+from atoll.data.rows import Holdings, Preparation, pool, prepare
 from atoll.data.source import Missing, Scale, make_source
 from atoll.data.split import Blocks, Shares
 from atoll.errors import DataError
-from atoll.messages import Array, ClientInfo, Part, Schema
 
 Labels = npt.NDArray[np.int64]
 
@@ -222,3 +222,14 @@ def _plain(values: Any) -> Array:
 
 def _schema(saved: dict[str, Any]) -> Schema:
     return Schema(saved["kind"], tuple(saved["shape"]), tuple(saved["classes"]), tuple(saved["features"]))
+
+
+def histogram(federated: Federated) -> Indices:
+    """Rows per client (in the order of `names`) and class, over all parts; benchmark slices are not clients."""
+    held = federated.holdings
+    bounds = held.bounds[: len(federated.names)]
+    classes = federated.schema.outputs
+    sizes = bounds[:, 3] - bounds[:, 0]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    labels = held.y[held.rows[: federated.rows]]
+    return np.bincount(owner * classes + labels, minlength=len(sizes) * classes).reshape(len(sizes), classes)

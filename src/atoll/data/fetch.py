@@ -10,8 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from atoll.data.checksums import file_digest
-from atoll.data.published import PUBLISHED
+from atoll.data.published import PUBLISHED, file_digest
 from atoll.errors import DataError, nearest
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all if the server says

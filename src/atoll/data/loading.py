@@ -10,11 +10,11 @@ import numpy as np
 
 from atoll.data import catalog, partition
 from atoll.data.federated import Federated
-from atoll.data.folder import read_folder
-from atoll.data.holdings import Preparation, prepare
+from atoll.data.files.folder import read_folder
+from atoll.data.files.images import develop
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
-from atoll.data.pictures import develop
+from atoll.data.rows import Preparation, prepare
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
 from atoll.errors import DataError, nearest

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from atoll.core.messages import Array
 from atoll.data.partition import Indices
 from atoll.errors import DataError
-from atoll.messages import Array
 
 
 def numbered(clients: int) -> list[str]:

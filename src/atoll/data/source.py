@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from atoll.core.messages import Array, Schema
 from atoll.data.naming import check_names
 from atoll.data.partition import Indices
 from atoll.data.split import Blocks
 from atoll.errors import DataError
-from atoll.messages import Array, Schema
 
 if TYPE_CHECKING:
-    from atoll.data.pictures import Pictures
+    from atoll.data.files.images import ImageFiles
 
 Scale = Literal["none", "client", "federated"]
 Missing = Literal["refuse", "mean", "median", "zero"]
@@ -47,7 +47,7 @@ class Source:
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
     parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
-    pictures: Pictures | None = None
+    pictures: ImageFiles | None = None
 
 
 def make_source(

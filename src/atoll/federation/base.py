@@ -22,8 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from atoll import wire
-from atoll.federation import guard
+from atoll.core import checks, wire
+from atoll.core.ledger import Fate, Ledger
+from atoll.core.messages import ClientInfo, Payload, Reply, Task
+from atoll.federation.client_cache import Holdings
 from atoll.federation.envelopes import (
     Envelope,
     Outcome,
@@ -32,11 +34,8 @@ from atoll.federation.envelopes import (
     plain_reply,
     reply_from_plain,
 )
-from atoll.federation.holdings import Holdings
-from atoll.ledger import Fate, Ledger
-from atoll.messages import ClientInfo, Payload, Reply, Task
 
-STRAYS = 10  # that a round tells of: endless junk must not fill the log
+UNEXPECTED_REPLIES = 10  # that a round tells of: endless junk must not fill the log
 
 
 class Transport(Protocol):
@@ -83,7 +82,7 @@ class Federation:
         self._waiting: dict[int, Envelope] = {}  # sent, not started
         self._working: dict[int, Envelope] = {}  # started, no outcome yet
         self._done: dict[int, Reply] = {}  # replied, not delivered
-        self._strays: list[str] = []  # replies of this round that nobody waits for
+        self._unexpected: list[str] = []  # replies of this round that nobody waits for
 
     # -- who there is ---------------------------------------------------------------------------------------------
 
@@ -91,7 +90,7 @@ class Federation:
         """All that the server may know of each client."""
         return self._clients
 
-    def auditors(self) -> list[ClientInfo]:
+    def test_holders(self) -> list[ClientInfo]:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
         return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
 
@@ -101,7 +100,7 @@ class Federation:
         That is for engines whose clients fail by lot; elsewhere a round that is tried again is the same round.
         """
         self.round = number
-        self._strays.clear()
+        self._unexpected.clear()
         self._numbers.clear()
         self.ledger.open_round()
 
@@ -155,9 +154,9 @@ class Federation:
         """A method says that it threw a late reply away as stale."""
         self.ledger.changed_its_mind("late", "stale")
 
-    def story(self) -> Payload:
+    def engine_events(self) -> Payload:
         """What the engine has to tell of the round for its event, beyond the ledger. Most have nothing."""
-        return {"strays": list(self._strays)} if self._strays else {}
+        return {"unexpected_replies": list(self._unexpected)} if self._unexpected else {}
 
     @property
     def busy(self) -> frozenset[str]:
@@ -218,8 +217,8 @@ class Federation:
         if task.client not in self._known:
             self._done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
             return order
-        size = 0 if task.audit else wire.size(task.payload, self._holdings.of(task.client))
-        if not task.audit:
+        size = 0 if task.test_evaluation else wire.size(task.payload, self._holdings.of(task.client))
+        if not task.test_evaluation:
             self.ledger.sent(size)
             self._holdings.take(task.client, digests)
         self._waiting[order] = Envelope(task, self.round, number, order, {}, digests, size)
@@ -263,8 +262,8 @@ class Federation:
         self.ledger.received("rejected", outcome.size)
         asked = 0 <= outcome.order < self._orders
         reason = "was answered or given up already" if asked else "was never sent"
-        if len(self._strays) < STRAYS:
-            self._strays.append(f"a reply to task {outcome.order}, which {reason}")
+        if len(self._unexpected) < UNEXPECTED_REPLIES:
+            self._unexpected.append(f"a reply to task {outcome.order}, which {reason}")
 
     def _shelve(self, envelope: Envelope, outcome: Outcome) -> None:
         """An outcome is here: judged, booked, and ready to be fetched."""
@@ -277,7 +276,7 @@ class Federation:
         if outcome.error is not None:
             return Reply(task, error=outcome.error, round=envelope.round), "failed"
         payload = outcome.payload or {}
-        reason = guard.inspect(payload, task.returns)
+        reason = checks.inspect(payload, task.returns)
         if reason is not None:
             return Reply(task, error=f"rejected, {reason}", round=envelope.round), "rejected"
         if outcome.memory:
@@ -288,7 +287,7 @@ class Federation:
 
     def _book(self, task: Task, fate: Fate | None, size: int) -> None:
         """What arrived has cost its client. If it is good (None), the round that gets it decides whether it is late."""
-        if not task.audit:
+        if not task.test_evaluation:
             self.ledger.received(fate, size, 0 if fate == "failed" else task.macs)
 
     def _give_up(self, order: int) -> None:
@@ -301,6 +300,6 @@ class Federation:
     def _deliver(self, order: int) -> Reply:
         self._last_send.discard(order)
         reply = self._done.pop(order)
-        if reply.ok and not reply.task.audit:
+        if reply.ok and not reply.task.test_evaluation:
             self.ledger.counted("used" if reply.round == self.round else "late")
         return reply

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from atoll.core.messages import Schema
 from atoll.errors import ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.messages import Schema
 
 if TYPE_CHECKING:
     from atoll.config import EngineSettings
     from atoll.data import DataSettings, Federated
 
 ENGINES = {
-    "local": "atoll.federation.engine_local:open_engine",
-    "flower": "atoll.federation.flower_engine:open_engine",
-    "ray": "atoll.federation.engine_ray:open_engine",
+    "local": "atoll.federation.local:open_engine",
+    "flower": "atoll.deploy.flower.engine:open_engine",
+    "ray": "atoll.federation.ray:open_engine",
 }
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atoll import wire
-from atoll.federation import guard
-from atoll.messages import Payload, Reply, Task
+from atoll.core import checks, wire
+from atoll.core.messages import Payload, Reply, Task
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ def _plain_task(task: Task) -> Payload:
         "job": task.job,
         "payload": task.payload,
         "macs": task.macs,
-        "returns": guard.to_plain(task.returns),
-        "audit": task.audit,
+        "returns": checks.to_plain(task.returns),
+        "test_evaluation": task.test_evaluation,
     }
 
 
 def _task_from_plain(row: Payload) -> Task:
-    return Task(**{**row, "returns": guard.from_plain(row["returns"])})
+    return Task(**{**row, "returns": checks.from_plain(row["returns"])})
 
 
 def plain_envelope(envelope: Envelope) -> Payload:

@@ -17,11 +17,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.messages import Payload, Reply, Task
 from atoll.errors import RunDamaged, WireError
 from atoll.federation.base import Federation
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.messages import Payload, Reply, Task
 from atoll.store.files import sync_folder
 
 HEAD = 24

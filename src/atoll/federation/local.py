@@ -16,18 +16,19 @@ import tempfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.ledger import Ledger
+from atoll.core.messages import Payload
+from atoll.data.loading import settle
 from atoll.errors import AtollError, ConfigError
-from atoll.federation import letters, pipe
+from atoll.federation import executor, pipe
 from atoll.federation.base import Federation
+from atoll.federation.engines import Engine, Request
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.federation.letters import Letters
-from atoll.federation.perform import perform, stream_name, words
-from atoll.learning.determinism import ENVIRONMENT, single_thread
-from atoll.ledger import Ledger
-from atoll.messages import Payload
+from atoll.federation.executor import TaskEncoder, perform, stream_name, words
+from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
     from atoll.data import Federated
@@ -183,7 +184,7 @@ class WorkerTransport:
         if envelope is None:
             raise AssertionError("a worker answered without being asked")
         self._dispatch()  # first of all: the worker is busy again while its answer is read here
-        return letters.outcome(envelope, frame)
+        return executor.outcome(envelope, frame)
 
     def _bereaved(self, envelope: Envelope) -> Outcome | None:
         """The worker died on this envelope: do it again once, then call it a failure."""
@@ -204,7 +205,7 @@ class _Worker:
     def _start(self) -> None:
         self.envelope: Envelope | None = None
         self.ready = False  # it says so once, before it answers anything
-        self._letters = Letters()
+        self._letters = TaskEncoder()
         with open(self._scratch / "workers.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "atoll.federation.worker"],
@@ -274,3 +275,33 @@ def _alive(process: int) -> bool:
     except OSError:
         pass
     return True
+
+
+class LocalEngine:
+    """Clients whose data is in one place. An engine that spreads them over machines derives from this."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        if request.given is not None:
+            self.federated, self.data = request.given, request.data
+        else:
+            self.federated, self.data = settle(request.data, request.seed, request.data_dir)
+        if request.centralised:
+            self.federated = self.federated.centralised()
+        self.schema = self.federated.schema
+        self.clients = len(self.federated.names)
+
+    def about(self) -> dict[str, Any]:
+        return {"digest": self.federated.digest(), "clients": self.clients, "rows": self.federated.rows}
+
+    def federation(self, run: str, directory: Path) -> Federation:
+
+        engine, module = self.request.engine, self.request.module
+        # A worker process cannot import what was defined in a notebook.
+        workers = 0 if module == "__main__" else engine.workers
+        seed = self.request.seed
+        return LocalFederation(self.federated, seed, workers, engine.device, engine.deadline, preload=[module])
+
+
+def open_engine(request: Request) -> Engine:
+    return LocalEngine(request)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atoll.federation.network_links import Link
-from atoll.search.assignment import Rule, assign, transmitted
+from atoll.algorithms.sampling import Rule, assign, transmitted
+from atoll.simulation.links import Link
 
 
 @dataclass(frozen=True)

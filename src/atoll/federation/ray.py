@@ -17,16 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atoll.core.ledger import Ledger
 from atoll.errors import ConfigError
-from atoll.federation import letters
+from atoll.federation import executor
 from atoll.federation.base import Federation
+from atoll.federation.engines import Engine, Request
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.federation.letters import Letters, Player
-from atoll.learning.determinism import ENVIRONMENT, single_thread
-from atoll.ledger import Ledger
+from atoll.federation.executor import Executor, TaskEncoder
+from atoll.federation.local import LocalEngine
+from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
     from atoll.data import Federated
+
 
 # No usage statistics, nothing bound to an external address on a single machine, and workers of ordinary priority: with
 # Ray's own they starve beside anything else.
@@ -123,8 +126,8 @@ class RayTransport:
         self._seats = []
         self._ray.shutdown()
 
-    def _seat(self) -> _Seat:
-        return _Seat(self._actor.remote(*self._hello), Letters())
+    def _seat(self) -> _Slot:
+        return _Slot(self._actor.remote(*self._hello), TaskEncoder())
 
     def _dispatch(self) -> None:
         for seat in self._seats:
@@ -132,7 +135,7 @@ class RayTransport:
                 seat.envelope = self._queue.popleft()
                 seat.answer = seat.actor.answer.remote(seat.letters.write(seat.envelope))
 
-    def _hear(self, seat: _Seat) -> Outcome | None:
+    def _hear(self, seat: _Slot) -> Outcome | None:
         envelope, answer = seat.envelope, seat.answer
         assert envelope is not None
         seat.envelope = seat.answer = None
@@ -145,15 +148,15 @@ class RayTransport:
             self._died.add(envelope.order)
             self._queue.appendleft(envelope)
             return None
-        return letters.outcome(envelope, frame)
+        return executor.outcome(envelope, frame)
 
 
 @dataclass(eq=False)
-class _Seat:
+class _Slot:
     """One actor, what it is doing, and what it holds."""
 
     actor: Any
-    letters: Letters
+    letters: TaskEncoder
     envelope: Envelope | None = None
     answer: Any = None
 
@@ -167,7 +170,7 @@ class _Actor:
         single_thread()
         for module in preload:
             importlib.import_module(module)
-        self._player = Player(Federated.put_together(*parts), seed, device)
+        self._player = Executor(Federated.put_together(*parts), seed, device)
 
     def ready(self) -> bool:
         return True
@@ -212,3 +215,29 @@ def _knock(address: str | None) -> None:
         raise ConfigError(
             f"engine.ray_address = {address!r}: no cluster answers ({problem}); {way_out}", code="ray-not-answering"
         ) from None
+
+
+class RayEngine(LocalEngine):
+    """As local, but the clients are played by actors."""
+
+    def federation(self, run: str, directory: Path) -> Federation:
+
+        engine, module = self.request.engine, self.request.module
+        if module == "__main__":
+            raise ConfigError(
+                "engine ray: actors cannot import a method of a notebook; put it in a module, or use local",
+                code="method-not-importable",
+            )
+        return RayFederation(
+            self.federated,
+            self.request.seed,
+            engine.workers,
+            engine.device,
+            engine.deadline,
+            preload=[module],
+            address=engine.ray_address,
+        )
+
+
+def open_engine(request: Request) -> Engine:
+    return RayEngine(request)

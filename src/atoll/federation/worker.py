@@ -10,10 +10,10 @@ import importlib
 import os
 from typing import BinaryIO
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.messages import Payload
 from atoll.federation import pipe
-from atoll.federation.letters import Player
-from atoll.messages import Payload
+from atoll.federation.executor import Executor
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def _serve(tasks: BinaryIO, replies: BinaryIO, settings: Payload) -> None:
 
     for module in settings["preload"]:
         importlib.import_module(module)
-    player = Player(Federated.attach(settings["data"]), settings["seed"], settings["device"])
+    player = Executor(Federated.attach(settings["data"]), settings["seed"], settings["device"])
     pipe.write(replies, wire.encode({"ready": True}))
     while (frame := pipe.read(tasks)) is not None:
         pipe.write(replies, player.answer(frame))

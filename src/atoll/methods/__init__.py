@@ -14,7 +14,7 @@ METHODS = {
     "realtime": "atoll.methods.realtime:Realtime",
     "moefl": "atoll.methods.moefl:Moefl",
     "retrain": "atoll.methods.retrain:Retrain",
-    "decnas": "atoll.methods.decnas:Decnas",
+    "decnas": "atoll.methods.decnas.search:Decnas",
     "retrain_central": "atoll.methods.retrain_central:RetrainCentral",
     "nevofed": "atoll.methods.nevofed:NEvoFed",
     "fedrl": "atoll.methods.fedrl:FedRL",

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from atoll.learning.augmentation import Augmentation
 from atoll.methods.base import MethodConfig
+from atoll.training.augmentation import Augmentation
 
 
 class AugmentedConfig(MethodConfig):

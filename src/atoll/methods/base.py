@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from atoll.core.messages import Schema, Tensors
 from atoll.federation.base import Federation
-from atoll.messages import Schema, Tensors
 from atoll.rng import Generator
 
 Metrics = dict[str, Any]
@@ -60,7 +60,7 @@ class Method(Protocol[StateT]):
     summary: ClassVar[str]
     Config: ClassVar[type[MethodConfig]]
     State: ClassVar[type[Any]]
-    pooled: ClassVar[bool]  # True: all data in one place, for comparators that are not federated
+    centralised: ClassVar[bool]  # True: all data in one place, for comparators that are not federated
 
     def __init__(self, config: Any, schema: Schema) -> None: ...
 
@@ -73,7 +73,7 @@ class Method(Protocol[StateT]):
     def done(self, state: StateT) -> bool:
         """Whether the search is over."""
 
-    def offers(self, state: StateT) -> list[Candidate]:
+    def snapshots(self, state: StateT) -> list[Candidate]:
         """Networks that can be used already, after this round; empty if the method has none before its end."""
 
     def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:

@@ -14,4 +14,4 @@ from atoll.methods.fedavg import FedAvg
 class Central(FedAvg):
     name: ClassVar[str] = "central"
     summary: ClassVar[str] = "train the same network on all data in one place: what federation costs"
-    pooled: ClassVar[bool] = True
+    centralised: ClassVar[bool] = True

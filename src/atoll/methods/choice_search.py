@@ -12,24 +12,23 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, field_validator
 
+from atoll.algorithms import nsga2
+from atoll.algorithms.genetic import Duplicates, breed
+from atoll.algorithms.sampling import choose
+from atoll.core.checks import CountsUpTo, TensorsLike
+from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.federation.guard import CountsUpTo, TensorsLike
-from atoll.learning.client import Client
-from atoll.learning.networks import network
-from atoll.learning.prefix import evaluate_keys
-from atoll.learning.settings import TrainSettings
-from atoll.learning.training import train
-from atoll.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import TEST_BATCH, what_went_wrong
+from atoll.methods.measure import TEST_BATCH, failure_reasons
 from atoll.rng import Generator
-from atoll.search import pareto
-from atoll.search.genetic import Duplicates, breed
-from atoll.search.sampling import choose
-from atoll.spaces import choice
-from atoll.spaces.choice_fitting import architecture_for
+from atoll.spaces.choice import space as choice
+from atoll.spaces.choice.plan import architecture_for
 from atoll.spaces.cost import Cost
+from atoll.training.client import Client
+from atoll.training.networks import network
+from atoll.training.sgd import TrainSettings, train
+from atoll.training.shared_prefix import evaluate_keys
 
 TRAIN, EVALUATE = "atoll.methods.choice_search:train", "atoll.methods.choice_search:evaluate"
 POPULATION = 10  # the paper's N
@@ -99,7 +98,7 @@ class ChoiceSearch:
             )
         return [list(key) for key in choice.random_keys(self.population, choice.blocks(self.architecture), rng)]
 
-    def taking_part(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
+    def participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         """Line 14: m = C * K clients."""
         infos = {info.name: info for info in federation.clients()}
         return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
@@ -109,7 +108,7 @@ class ChoiceSearch:
         settings = self.config
         if settings.search == "random":
             return [list(key) for key in choice.random_keys(self.population, len(parents[0]), rng)]
-        rank, crowding = pareto.rank_and_crowding(objectives) if objectives else (None, None)
+        rank, crowding = nsga2.rank_and_crowding(objectives) if objectives else (None, None)
         bits = breed(
             [choice.to_bits(key) for key in parents],
             rank,
@@ -164,7 +163,7 @@ class ChoiceSearch:
                 payload,
                 macs * size,
                 {"correct": CountsUpTo((len(keys),), size)},
-                audit=part == "test",
+                test_evaluation=part == "test",
             )
             for name, size in sizes.items()
         ]
@@ -175,7 +174,7 @@ class ChoiceSearch:
                 rows += sizes[reply.task.client]
             else:
                 errors.append(reply.error)
-        return correct, rows, what_went_wrong(errors)
+        return correct, rows, failure_reasons(errors)
 
     def cost(self, key: Key) -> Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
@@ -207,7 +206,7 @@ class ChoiceSearch:
         whole = choice.cost(self.architecture)
         reference = self.values(1.0, whole, federation.clients())
         front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
-        metrics: Metrics = {"error": front[0][1], "hypervolume": pareto.hypervolume(values, reference), "front": front}
+        metrics: Metrics = {"error": front[0][1], "hypervolume": nsga2.hypervolume(values, reference), "front": front}
         for pick, i in picked(values).items():
             metrics[pick] = self.figures(keys[i], objectives[i][0])
         return metrics
@@ -248,13 +247,13 @@ class ChoiceSearch:
 
 def picked(objectives: Array) -> dict[str, int]:
     """The paper's two choices from the front: positions of High and Knee."""
-    return {"high": pareto.high(objectives), "knee": pareto.knee(objectives)}
+    return {"high": nsga2.high(objectives), "knee": nsga2.knee(objectives)}
 
 
 def front_of(keys: Sequence[Key], objectives: Array) -> list[int]:
     """Positions of the first front, lowest error first, each key once: a population may hold copies."""
     first: dict[str, int] = {}
-    for i in pareto.by_error(objectives).tolist():
+    for i in nsga2.by_error(objectives).tolist():
         first.setdefault(key_name(keys[i]), i)
     return list(first.values())
 

@@ -11,17 +11,25 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field
 
+from atoll.algorithms import reinforce
+from atoll.core.messages import Array, Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
-from atoll.learning.augmentation import Augmentation
-from atoll.learning.metrics import Counts
-from atoll.messages import Array, Schema, Tensors
 from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import audit, audit_each, calibrated, client_figures, figures, final_objectives, validate
+from atoll.methods.measure import (
+    calibrated,
+    client_metrics,
+    evaluate_test,
+    evaluate_test_each,
+    figures,
+    final_objectives,
+    validate,
+)
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, train_round
 from atoll.rng import Generator
-from atoll.search import policy
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
+from atoll.training.augmentation import Augmentation
+from atoll.training.metrics import Counts
 
 BEST = "best"  # the found network's name
 DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times what anybody has searched with
@@ -128,7 +136,7 @@ class DartsSearch:
         """Figures on test data, in the rounds that look at it."""
         if not self.settings.test_every or rounds % self.settings.test_every:
             return {}
-        test = audit(federation, architecture, weights)
+        test = evaluate_test(federation, architecture, weights)
         return figures(test, "test_") if test is not None else {}
 
     def candidates(
@@ -167,25 +175,25 @@ class DartsSearch:
         """A network with its figures on validation and test data, and fixed statistics."""
         everyone = federation.clients()
         validation = validate(federation, everyone, architecture, weights)
-        each = audit_each(federation, architecture, weights)
+        each = evaluate_test_each(federation, architecture, weights)
         test = sum(each.values(), Counts.zero(architecture["classes"])) if each else None
         objectives = final_objectives(validation, test, darts.cost(architecture))
         statistics = calibrated(federation, everyone, architecture, weights)
-        own = client_figures(federation, each)
+        own = client_metrics(federation, each)
         return Candidate(name, architecture, objectives, picks, weights, statistics, own, about)
 
-    def policy_figures(self, alpha: Array) -> Metrics:
+    def policy_metrics(self, alpha: Array) -> Metrics:
         """How decided the alphas are, and whether skip connections take over, as they are known to do in DARTS."""
-        shares = policy.probabilities(alpha)
+        shares = reinforce.probabilities(alpha)
         return {
-            "entropy": policy.entropy(alpha),
+            "entropy": reinforce.entropy(alpha),
             "skip_share": darts.skip_share(darts.genotype(*alpha)),
             "skip_expected": darts.skip_share(by_kind(shares)),
             "size_expected": darts.expected_weights(self.supernet, *shares) / self.size,
         }
 
 
-def accuracy_figures(recent: list[float]) -> Metrics:
+def accuracy_metrics(recent: list[float]) -> Metrics:
     """The moving average of training accuracies; its error is what a progress bar shows."""
     if not recent:
         return {}

@@ -19,32 +19,31 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from atoll import spaces
+from atoll.algorithms.aggregation import Mean
+from atoll.algorithms.sampling import choose
+from atoll.core.checks import TensorsLike
+from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.federation.guard import TensorsLike
-from atoll.learning.augmentation import Augmentation
-from atoll.learning.client import Client
-from atoll.learning.metrics import Counts
-from atoll.learning.networks import network
-from atoll.learning.settings import TrainSettings
-from atoll.learning.training import train
-from atoll.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.methods.augmented import AugmentedConfig
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import (
-    audit,
-    audit_each,
     calibrated,
-    client_figures,
+    client_metrics,
+    evaluate_test,
+    evaluate_test_each,
+    failure_reasons,
     figures,
     final_objectives,
     validate,
-    what_went_wrong,
 )
 from atoll.rng import Generator
-from atoll.search.averaging import Mean
-from atoll.search.sampling import choose
-from atoll.spaces.fitting import architecture_for
+from atoll.spaces.fixed import architecture_for
+from atoll.training.augmentation import Augmentation
+from atoll.training.client import Client
+from atoll.training.metrics import Counts
+from atoll.training.networks import network
+from atoll.training.sgd import TrainSettings, train
 
 TRAIN = "atoll.methods.fedavg:train"
 
@@ -89,7 +88,7 @@ class FedAvg:
     summary: ClassVar[str] = "train one fixed network by federated averaging: the baseline"
     Config: ClassVar[type[FedAvgConfig]] = FedAvgConfig
     State: ClassVar[type[FedAvgState]] = FedAvgState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
 
     def __init__(self, config: FedAvgConfig, schema: Schema) -> None:
         self.config = config
@@ -112,7 +111,7 @@ class FedAvg:
                 failed.append(reply.error)
         if mean.weight == 0:
             raise TooFewReplies(
-                f"none of {len(chosen)} clients returned a usable model ({what_went_wrong(failed)})",
+                f"none of {len(chosen)} clients returned a usable model ({failure_reasons(failed)})",
                 code="too-few-replies",
             )
         new = FedAvgState(state.round + 1, mean.result())
@@ -122,17 +121,17 @@ class FedAvg:
     def done(self, state: FedAvgState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: FedAvgState) -> list[Candidate]:
+    def snapshots(self, state: FedAvgState) -> list[Candidate]:
         return []
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         everyone = federation.clients()
         validation = validate(federation, everyone, self.architecture, state.weights)
-        each = audit_each(federation, self.architecture, state.weights)
+        each = evaluate_test_each(federation, self.architecture, state.weights)
         test = sum(each.values(), Counts.zero(self.architecture["classes"])) if each else None
         objectives = final_objectives(validation, test, self.cost)
         statistics = calibrated(federation, everyone, self.architecture, state.weights)
-        own = client_figures(federation, each)
+        own = client_metrics(federation, each)
         return [Candidate("final", self.architecture, objectives, ["high"], state.weights, statistics, own)]
 
     def _train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
@@ -172,7 +171,7 @@ class FedAvg:
             metrics |= figures(validation)
         every = self.config.test_every
         if every and (state.round % every == 0 or self.done(state)):
-            test = audit(federation, self.architecture, state.weights)
+            test = evaluate_test(federation, self.architecture, state.weights)
             if test is not None:
                 metrics |= figures(test, "test_")
                 metrics.setdefault("error", metrics["test_error"])

@@ -21,20 +21,20 @@ import numpy as np
 from pydantic import Field
 
 from atoll import spaces
+from atoll.algorithms.aggregation import Mean
+from atoll.algorithms.sampling import choose
+from atoll.core.checks import Count, TensorsLike
+from atoll.core.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.federation.guard import Count, TensorsLike
-from atoll.learning.alternating import Alternation, Level, judged_rows, search_locally
-from atoll.learning.client import Client
-from atoll.learning.networks import network
-from atoll.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
 from atoll.methods.base import Candidate, Metrics
-from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_figures
-from atoll.methods.measure import what_went_wrong
+from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
+from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
-from atoll.search.averaging import Mean
-from atoll.search.sampling import choose
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
+from atoll.training.alternating import Alternation, Level, judged_rows, search_locally
+from atoll.training.client import Client
+from atoll.training.networks import network
 
 SEARCH = "atoll.methods.fednas:search"
 
@@ -74,7 +74,7 @@ class FedNAS(DartsSearch):
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig
     State: ClassVar[type[FedNASState]] = FedNASState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
 
     def __init__(self, config: FedNASConfig, schema: Schema) -> None:
         super().__init__(config, schema)
@@ -105,18 +105,18 @@ class FedNAS(DartsSearch):
                 errors.append(reply.error)
         if not accuracies:
             raise TooFewReplies(
-                f"none of {len(chosen)} clients returned a supernet ({what_went_wrong(errors)})", code="too-few-replies"
+                f"none of {len(chosen)} clients returned a supernet ({failure_reasons(errors)})", code="too-few-replies"
             )
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
         metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
-        metrics |= self.policy_figures(_alpha(new.supernet)) | accuracy_figures(new.recent)
+        metrics |= self.policy_metrics(_alpha(new.supernet)) | accuracy_metrics(new.recent)
         return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
 
     def done(self, state: FedNASState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: FedNASState) -> list[Candidate]:
+    def snapshots(self, state: FedNASState) -> list[Candidate]:
         return []
 
     def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:

@@ -28,24 +28,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from atoll import spaces
-from atoll.errors import StartAnew, TooFewReplies
+from atoll.algorithms import reinforce
+from atoll.algorithms.aggregation import GradientMean, shortened
+from atoll.algorithms.sampling import assign
+from atoll.core.checks import Count, TensorsLike
+from atoll.core.messages import Array, ClientInfo, Payload, Reply, Schema, Task, Tensors
+from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.federation.guard import Count, TensorsLike
-from atoll.learning.client import Client
-from atoll.learning.gradients import batch_slope, epochs_slope
-from atoll.learning.networks import network
-from atoll.messages import Array, ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.methods.base import Candidate, Metrics
-from atoll.methods.darts_search import DartsSearch, accuracy_figures, by_kind
+from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
 from atoll.methods.fedrl_config import FedRLConfig, Phase
-from atoll.methods.measure import what_went_wrong
+from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
-from atoll.search import policy
-from atoll.search.assignment import assign
-from atoll.search.descent import GradientMean, shortened
-from atoll.spaces import darts
+from atoll.spaces.darts import space as darts
+from atoll.training.client import Client
+from atoll.training.gradients import batch_gradient, epochs_gradient
+from atoll.training.networks import network
 
-SLOPE = "atoll.methods.fedrl:slope"
+GRADIENT = "atoll.methods.fedrl:slope"
 NONE = darts.OPERATIONS.index("none")
 
 
@@ -66,7 +66,7 @@ class FedRLState:
 
 
 @dataclass
-class _Heard:
+class _Received:
     """What the replies of one round add up to."""
 
     mean: GradientMean = field(default_factory=GradientMean)  # of L with respect to theta
@@ -86,7 +86,7 @@ class FedRL(DartsSearch):
     )
     Config: ClassVar[type[FedRLConfig]] = FedRLConfig
     State: ClassVar[type[FedRLState]] = FedRLState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
     takes_late: ClassVar[bool] = True
 
     def __init__(self, config: FedRLConfig, schema: Schema) -> None:
@@ -110,7 +110,7 @@ class FedRL(DartsSearch):
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         federation.send(tasks)
         needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if nobody is free, someone will be
-        heard = _Heard()
+        heard = _Received()
         while replies := federation.receive(at_least=needed, deadline=self.config.deadline):
             for reply in replies:
                 state = self._fold(heard, reply, state, federation)
@@ -126,7 +126,7 @@ class FedRL(DartsSearch):
     def done(self, state: FedRLState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: FedRLState) -> list[Candidate]:
+    def snapshots(self, state: FedRLState) -> list[Candidate]:
         return []
 
     def results(self, state: FedRLState, federation: Federation, rng: Generator) -> list[Candidate]:
@@ -141,7 +141,7 @@ class FedRL(DartsSearch):
         self, state: FedRLState, asked: Sequence[ClientInfo], number: int, rng: Generator
     ) -> tuple[FedRLState, list[Task]]:
         """Keys drawn, sorted to the clients, and saved under the client that finally gets them."""
-        keys = [policy.draw(state.alpha, rng) for _ in asked]
+        keys = [reinforce.draw(state.alpha, rng) for _ in asked]
         sub_models = [darts.sub_model(self.supernet, by_kind(key)) for key in keys]
         sizes = [darts.weight_count(sub_model) for sub_model in sub_models]
         order = assign(sizes, [info.bandwidth for info in asked], self.config.transmission, rng)
@@ -166,11 +166,11 @@ class FedRL(DartsSearch):
         rows = self.config.rows(info)
         macs = 3 * darts.cost(sub_model).macs * rows  # a training pass counts as three forward ones
         returns = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
-        return Task(f"slope:{info.name}", info.name, SLOPE, payload, macs, returns)
+        return Task(f"slope:{info.name}", info.name, GRADIENT, payload, macs, returns)
 
     # -- lines 16-31: fresh and late replies ---------------------------------------------------------------------------
 
-    def _fold(self, heard: _Heard, reply: Reply, state: FedRLState, federation: Federation) -> FedRLState:
+    def _fold(self, heard: _Received, reply: Reply, state: FedRLState, federation: Federation) -> FedRLState:
         """One reply taken into account; the state without the key that it answers."""
         sent, age = str(reply.round), federation.round - reply.round
         waiting = dict(state.past_keys.get(sent, {}))
@@ -205,7 +205,7 @@ class FedRL(DartsSearch):
         then, strength = state.past_weights[sent], self.config.compensation
         with np.errstate(over="ignore", invalid="ignore"):
             return {
-                name: policy.compensated(array, state.weights[name], then[name], strength)
+                name: reinforce.compensated(array, state.weights[name], then[name], strength)
                 for name, array in gradient.items()
             }
 
@@ -213,12 +213,12 @@ class FedRL(DartsSearch):
         """Lines 20 and 28: the gradient of log p, corrected for a late key unless late replies are used as they are."""
         then = state.past_alphas[sent]
         if late and self.config.stale == "compensate":
-            return policy.corrected(key, then, state.alpha, self.config.correction, self.config.compensation)
-        return policy.log_gradient(then, key)
+            return reinforce.corrected(key, then, state.alpha, self.config.correction, self.config.compensation)
+        return reinforce.log_gradient(then, key)
 
     # -- lines 32-33: theta descends, alpha climbs ---------------------------------------------------------------------
 
-    def _update(self, state: FedRLState, heard: _Heard, phase: str) -> FedRLState:
+    def _update(self, state: FedRLState, heard: _Received, phase: str) -> FedRLState:
         """Without a reply neither moves; with one alone the policy stays, for its advantage over itself is nothing."""
         done, window = state.round + 1, self.config.window
         before = [] if state.round == self.config.warmup else state.recent  # a new phase starts anew
@@ -230,8 +230,8 @@ class FedRL(DartsSearch):
             weights, velocity = self.config.descent.step(state.weights, gradient, state.velocity)
             new = replace(new, weights=weights, velocity=velocity)
         if phase == "search" and len(heard.ages) >= 2:
-            baseline = policy.next_baseline(state.baseline, heard.accuracies, self.config.baseline)
-            uphill = policy.reinforce(heard.accuracies, baseline, heard.slopes)
+            baseline = reinforce.next_baseline(state.baseline, heard.accuracies, self.config.baseline)
+            uphill = reinforce.reinforce(heard.accuracies, baseline, heard.slopes)
             alpha, climb = self.config.ascent.step(state.alpha, uphill, state.climb)
             new = replace(new, baseline=baseline, alpha=alpha, climb=climb)
         return new
@@ -247,7 +247,7 @@ class FedRL(DartsSearch):
             return
         if not state.recent:
             came = f"no reply of the whole {what} came in time to count"
-            raise StartAnew(
+            raise NotResumable(
                 f"{came}; start anew with a longer deadline, or a higher fedrl.threshold", code="no-timely-replies"
             )
 
@@ -264,18 +264,18 @@ class FedRL(DartsSearch):
         """The likeliest sub-model without `none`."""
         possible = state.alpha.copy()
         possible[..., NONE] = -np.inf
-        return darts.sub_model(self.supernet, by_kind(policy.likeliest(possible)))
+        return darts.sub_model(self.supernet, by_kind(reinforce.likeliest(possible)))
 
     # -- what a round tells --------------------------------------------------------------------------------------------
 
     def _metrics(
-        self, state: FedRLState, heard: _Heard, tasks: Sequence[Task], phase: str, federation: Federation
+        self, state: FedRLState, heard: _Received, tasks: Sequence[Task], phase: str, federation: Federation
     ) -> Metrics:
         sizes = [darts.weight_count(task.payload["architecture"]) for task in tasks]
         metrics: Metrics = {
             "phase": phase,
             "baseline": state.baseline,
-            **self.policy_figures(state.alpha),
+            **self.policy_metrics(state.alpha),
             "asked": len(tasks),
             "ages": [heard.ages.count(age) for age in range(self.config.threshold + 1)],
             "thrown": heard.thrown,
@@ -286,7 +286,7 @@ class FedRL(DartsSearch):
             metrics["accuracy"] = float(np.mean(heard.accuracies))
         path = self._likeliest(state)
         tested = self.tested(state.round, federation, path, state.weights.slice(darts.names(path)))
-        return metrics | accuracy_figures(state.recent) | tested
+        return metrics | accuracy_metrics(state.recent) | tested
 
 
 def _answers(reply: Reply, key: Array) -> bool:
@@ -296,9 +296,9 @@ def _answers(reply: Reply, key: Array) -> bool:
 
 def _nobody(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
     """What most clients say, and what that may come from."""
-    text = f"none of {asked} clients returned a usable gradient ({what_went_wrong(errors)})"
+    text = f"none of {asked} clients returned a usable gradient ({failure_reasons(errors)})"
     if "nonfinite" in text:
-        return StartAnew(
+        return NotResumable(
             f"{text}; the supernet has diverged: start anew with a lower fedrl.lr", code="diverged-supernet"
         )
     return TooFewReplies(text, code="too-few-replies")
@@ -318,16 +318,18 @@ def _kept(state: FedRLState, oldest: int) -> FedRLState:
 # -- the clients' side, lines 37-42 ------------------------------------------------------------------------------------
 
 
-def _slope_job(payload: Payload, client: Client) -> Payload:
+def _gradient_job(payload: Payload, client: Client) -> Payload:
     """The gradient of the sub-model on one batch (or its change over local epochs), and the rows that were right."""
     x, y = client.data.part("train")
     module = network(payload["architecture"], client.device)
     weights, batch, device = payload["weights"], payload["batch"], client.device
     if payload["epochs"]:
-        slope = epochs_slope(module, weights, x, y, payload["epochs"], batch, payload["lr"], client.rng, device=device)
+        slope = epochs_gradient(
+            module, weights, x, y, payload["epochs"], batch, payload["lr"], client.rng, device=device
+        )
     else:
-        slope = batch_slope(module, weights, x, y, batch, client.rng, device=device)
+        slope = batch_gradient(module, weights, x, y, batch, client.rng, device=device)
     return {"gradient": slope.gradient, "correct": slope.correct}
 
 
-JOBS: dict[str, Any] = {"slope": _slope_job}
+JOBS: dict[str, Any] = {"slope": _gradient_job}

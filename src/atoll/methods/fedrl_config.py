@@ -7,12 +7,12 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator
 
+from atoll.algorithms.aggregation import Descent
+from atoll.algorithms.reinforce import Ascent, Correction
+from atoll.algorithms.sampling import Rule
+from atoll.core.messages import ClientInfo, Schema
 from atoll.errors import ConfigError
-from atoll.messages import ClientInfo, Schema
 from atoll.methods.darts_search import DartsConfig
-from atoll.search.assignment import Rule
-from atoll.search.descent import Descent
-from atoll.search.policy import Ascent, Correction
 
 Phase = Literal["warmup", "search", "final"]
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atoll import spaces
+from atoll.core import checks
+from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
-from atoll.federation import guard
 from atoll.federation.base import Federation
-from atoll.learning.calibration import calibrate, pooled, statistics_form
-from atoll.learning.client import Client
-from atoll.learning.evaluation import evaluate
-from atoll.learning.metrics import Counts, accuracy, weighted_f1
-from atoll.learning.networks import network
-from atoll.messages import ClientInfo, Part, Payload, Task, Tensors
+from atoll.training.calibration import calibrate, pooled, statistics_form
+from atoll.training.client import Client
+from atoll.training.evaluation import evaluate
+from atoll.training.metrics import Counts, accuracy, weighted_f1
+from atoll.training.networks import network
 
 EVALUATE = "atoll.methods.measure:evaluate"
 CALIBRATE = "atoll.methods.measure:calibrate"
@@ -55,20 +55,20 @@ def validate(
     weights: Tensors,
 ) -> Counts | None:
     """The network on these clients' validation parts, weighted by their size; None if nobody has such a part."""
-    return _evaluate_on(federation, clients, "validation", architecture, weights, audit=False)
+    return _evaluate_on(federation, clients, "validation", architecture, weights, test_evaluation=False)
 
 
-def audit(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Counts | None:
+def evaluate_test(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Counts | None:
     """The network on test data, for the report only: not charged to the search and never seen by it."""
-    return _evaluate_on(federation, federation.auditors(), "test", architecture, weights, audit=True)
+    return _evaluate_on(federation, federation.test_holders(), "test", architecture, weights, test_evaluation=True)
 
 
-def audit_each(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> dict[str, Counts]:
+def evaluate_test_each(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> dict[str, Counts]:
     """The same, for each holder of test data by itself."""
-    return _counts_on(federation, federation.auditors(), "test", architecture, weights, audit=True)
+    return _counts_on(federation, federation.test_holders(), "test", architecture, weights, test_evaluation=True)
 
 
-def client_figures(federation: Federation, each: Mapping[str, Counts]) -> dict[str, dict[str, float]]:
+def client_metrics(federation: Federation, each: Mapping[str, Counts]) -> dict[str, dict[str, float]]:
     """A network on each client's own test rows; empty where the test data belongs to no client."""
     own = {info.name for info in federation.clients()}
     return {
@@ -112,7 +112,7 @@ def calibrated_together(
         "part": part,
         "batch": TEST_BATCH,
     }
-    returns = {"statistics": [guard.TensorsLike.of(form) for form in forms]}
+    returns = {"statistics": [checks.TensorsLike.of(form) for form in forms]}
     tasks = [
         Task(f"calibrate:{info.name}", info.name, CALIBRATE, payload, macs * info.sizes[part], returns)
         for info in clients
@@ -134,9 +134,9 @@ def _evaluate_on(
     part: Part,
     architecture: dict[str, Any],
     weights: Tensors,
-    audit: bool,
+    test_evaluation: bool,
 ) -> Counts | None:
-    each = _counts_on(federation, clients, part, architecture, weights, audit)
+    each = _counts_on(federation, clients, part, architecture, weights, test_evaluation)
     if not each:
         return None
     return sum(each.values(), Counts.zero(int(architecture["classes"])))
@@ -148,7 +148,7 @@ def _counts_on(
     part: Part,
     architecture: dict[str, Any],
     weights: Tensors,
-    audit: bool,
+    test_evaluation: bool,
 ) -> dict[str, Counts]:
     """Each client's counts; empty if nobody has such a part."""
     macs = spaces.cost(architecture).macs
@@ -161,8 +161,8 @@ def _counts_on(
             EVALUATE,
             payload,
             macs * info.sizes[part],
-            {"confusion": guard.Counts((outputs, outputs), info.sizes[part]), "loss": guard.Number(0.0)},
-            audit,
+            {"confusion": checks.Counts((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
+            test_evaluation,
         )
         for info in clients
         if info.sizes[part] > 0
@@ -175,12 +175,12 @@ def _counts_on(
             errors.append(reply.error)
     if tasks and not each:
         raise TooFewReplies(
-            f"no client answered with {part} figures ({what_went_wrong(errors)})", code="too-few-replies"
+            f"no client answered with {part} figures ({failure_reasons(errors)})", code="too-few-replies"
         )
     return each
 
 
-def what_went_wrong(errors: Sequence[str | None]) -> str:
+def failure_reasons(errors: Sequence[str | None]) -> str:
     """Errors of replies, the most frequent first, for one line of text."""
     ranked = sorted(Counter(error for error in errors if error).items(), key=lambda item: (-item[1], item[0]))
     return "; ".join(f"{count} x {error}" for error, count in ranked[:2]) or "no replies"

@@ -22,18 +22,18 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from atoll import spaces
+from atoll.algorithms import nsga2
+from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
+from atoll.algorithms.sampling import choose
+from atoll.core.messages import Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.messages import Schema, Tensors
 from atoll.methods.base import Candidate, MethodConfig, Metrics
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
 from atoll.rng import Generator
-from atoll.search import pareto
-from atoll.search.genetic import Duplicates
-from atoll.search.mixed import Genes, Operators, breed_mixed
-from atoll.search.sampling import choose
-from atoll.spaces import sparse, sparse_genes
-from atoll.spaces.sparse_genes import Chromosome
+from atoll.spaces.sparse import genes as sparse_genes
+from atoll.spaces.sparse import space as sparse
+from atoll.spaces.sparse.genes import Chromosome
 
 Pair = tuple[float, float]  # error, Omega
 
@@ -125,7 +125,7 @@ class Moefl:
     summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
     Config: ClassVar[type[MoeflConfig]] = MoeflConfig
     State: ClassVar[type[MoeflState]] = MoeflState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
 
     def __init__(self, config: MoeflConfig, schema: Schema) -> None:
         self.config, self.schema = config, schema
@@ -135,7 +135,7 @@ class Moefl:
 
     def init(self, federation: Federation, rng: Generator) -> MoeflState:
         part = self.config.fitness
-        holders = federation.auditors() if part == "test" else federation.clients()
+        holders = federation.test_holders() if part == "test" else federation.clients()
         if not any(info.sizes[part] for info in holders):
             rule = f"data.split: no client has {part} rows, and the search measures networks on them"
             if part == "test":
@@ -158,21 +158,21 @@ class Moefl:
 
         measured = self._measure(training, federation)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
-        survivors = [everyone[i] for i in pareto.select(_table(everyone), self.config.population)]
+        survivors = [everyone[i] for i in nsga2.select(_table(everyone), self.config.population)]
         new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
         return new, self._metrics(state.generation, survivors, measured, federation)
 
     def done(self, state: MoeflState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: MoeflState) -> list[Candidate]:
+    def snapshots(self, state: MoeflState) -> list[Candidate]:
         return []
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""
         survivors = [Individual.from_plain(plain) for plain in state.parents]
         table = _table(survivors)
-        picks, front = _picks(table), [int(i) for i in pareto.by_error(table)]
+        picks, front = _picks(table), [int(i) for i in nsga2.by_error(table)]
         tested = self._test_errors([survivors[i] for i in front], federation)
         found = []
         for i in front:
@@ -221,7 +221,7 @@ class Moefl:
         )
         measured = all(one.objectives is not None for one in parents)
         # Before the first generation nothing is measured: the tournament is then a coin flip.
-        rank, crowding = pareto.rank_and_crowding(_table(parents)) if measured else (None, None)
+        rank, crowding = nsga2.rank_and_crowding(_table(parents)) if measured else (None, None)
         children = breed_mixed(
             [(one.chromosome.bits, one.chromosome.reals) for one in parents],
             rank,
@@ -245,8 +245,10 @@ class Moefl:
 
     def _measure(self, training: Sequence[Individual], federation: Federation) -> list[Individual]:
         part = self.config.fitness
-        holders = federation.auditors() if part == "test" else federation.clients()
-        counts = count_correct(federation, [one.trainee for one in training], holders, part, audit=part == "test")
+        holders = federation.test_holders() if part == "test" else federation.clients()
+        counts = count_correct(
+            federation, [one.trainee for one in training], holders, part, test_evaluation=part == "test"
+        )
         measured = []
         for one in training:
             right, rows = counts[one.trainee.name]
@@ -277,7 +279,7 @@ class Moefl:
         federation: Federation,
     ) -> Metrics:
         table = _table(survivors)
-        front = [int(i) for i in pareto.by_error(table)]
+        front = [int(i) for i in nsga2.by_error(table)]
         picks = _picks(table)
         every = self.config.test_every
         chosen = [survivors[i] for i in sorted(set(picks.values()))]
@@ -286,7 +288,7 @@ class Moefl:
             "generation": generation,
             "in_training": len(measured),
             "error": float(table[:, 0].min()),
-            "hypervolume": pareto.hypervolume(table, [1.0, self.standard]),
+            "hypervolume": nsga2.hypervolume(table, [1.0, self.standard]),
             "objectives": ["error", "connections"],
             "front": [[survivors[i].trainee.name, *table[i].tolist()] for i in front],
             "measured": [[one.trainee.name, *(one.objectives or ())] for one in measured],
@@ -302,7 +304,7 @@ class Moefl:
 
     def _test_errors(self, chosen: Sequence[Individual], federation: Federation) -> dict[str, float]:
         trainees = [one.trainee for one in chosen]
-        counts = count_correct(federation, trainees, federation.auditors(), "test", audit=True)
+        counts = count_correct(federation, trainees, federation.test_holders(), "test", test_evaluation=True)
         return {name: 1 - right / rows for name, (right, rows) in counts.items() if rows}
 
 
@@ -317,7 +319,7 @@ def _table(individuals: Sequence[Individual]) -> np.ndarray[Any, np.dtype[np.flo
 
 def _picks(objectives: Any) -> dict[str, int]:
     """Two networks of low error and two at the knee; where the front is too short, the last one there is."""
-    by_error, by_knee = pareto.by_error(objectives), pareto.by_knee(objectives)
+    by_error, by_knee = nsga2.by_error(objectives), nsga2.by_knee(objectives)
     places = {"high": by_error[0], "high1": by_error[0], "high2": by_error[min(1, len(by_error) - 1)]}
     places |= {"knee": by_knee[0], "knee1": by_knee[0], "knee2": by_knee[min(1, len(by_knee) - 1)]}
     return {pick: int(i) for pick, i in places.items()}

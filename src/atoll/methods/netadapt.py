@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from atoll.methods.decnas import Decnas
-from atoll.methods.decnas_config import DecnasConfig
+from atoll.methods.decnas.search import Decnas
+from atoll.methods.decnas.settings import DecnasConfig
 
 
 class NetAdaptConfig(DecnasConfig):
@@ -25,4 +25,4 @@ class NetAdapt(Decnas):
     name: ClassVar[str] = "netadapt"
     summary: ClassVar[str] = "shrink a network on all data in one place (NetAdapt): what federation costs"
     Config: ClassVar[type[NetAdaptConfig]] = NetAdaptConfig
-    pooled: ClassVar[bool] = True
+    centralised: ClassVar[bool] = True

@@ -25,27 +25,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from atoll import spaces, wire
+from atoll import spaces
+from atoll.algorithms.neat import scoring
+from atoll.algorithms.neat.coding import Limits, decode, encode, to_json
+from atoll.algorithms.neat.expression import expressed, structure, used_inputs
+from atoll.algorithms.neat.island import Island, Score, next_generation, settle, welcome
+from atoll.algorithms.neat.population import Population, joined
+from atoll.algorithms.neat.scoring import Confusions, Reading
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.sampling import choose
+from atoll.core import checks, wire
+from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import TooFewReplies
-from atoll.federation import guard
 from atoll.federation.base import Federation
-from atoll.learning.client import Client
-from atoll.learning.metrics import accuracy, weighted_f1
-from atoll.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.methods.base import Candidate, Metrics
-from atoll.methods.measure import what_went_wrong
+from atoll.methods.measure import failure_reasons
 from atoll.methods.nevofed_config import NEvoFedConfig
 from atoll.rng import Generator
-from atoll.search.neat import scoring
-from atoll.search.neat.checking import Limits
-from atoll.search.neat.coding import decode, encode, to_json
-from atoll.search.neat.expression import expressed, structure, used_inputs
-from atoll.search.neat.island import Island, Score, next_generation, settle, welcome
-from atoll.search.neat.population import Population, joined
-from atoll.search.neat.scoring import Confusions, Reading
-from atoll.search.neat.settings import NeatSettings
-from atoll.search.sampling import choose
 from atoll.spaces.genome import weights_of
+from atoll.training.client import Client
+from atoll.training.metrics import accuracy, weighted_f1
 
 UPDATE = "atoll.methods.nevofed:update"
 WELCOME = "atoll.methods.nevofed:welcome"
@@ -59,7 +58,7 @@ Judged = dict[str, Confusions]  # client -> genomes x true class x answered clas
 class NEvoFedState:
     round: int
     bests: dict[str, Array]  # client -> the bytes of its best genome so far
-    links: dict[str, int]  # client -> links of its whole population, for reckoning what a generation costs
+    connections: dict[str, int]  # client -> links of its whole population, for reckoning what a generation costs
 
 
 class NEvoFed:
@@ -69,7 +68,7 @@ class NEvoFed:
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
 
     def __init__(self, config: NEvoFedConfig, schema: Schema) -> None:
         self.config = config
@@ -88,15 +87,15 @@ class NEvoFed:
         replies, failed = self._update(state, chosen, federation)
         bests = {name: reply["genome"] for name, reply in replies.items()}
         stayed = self._exchange(bests, [infos[name] for name in bests], federation)
-        links = {name: int(reply["links"]) for name, reply in replies.items()}
-        new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.links, **links})
+        connections = {name: int(reply["connections"]) for name, reply in replies.items()}
+        new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.connections, **connections})
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
         return new, metrics | self._test_figures(new, federation)
 
     def done(self, state: NEvoFedState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: NEvoFedState) -> list[Candidate]:
+    def snapshots(self, state: NEvoFedState) -> list[Candidate]:
         return []
 
     def results(self, state: NEvoFedState, federation: Federation, rng: Generator) -> list[Candidate]:
@@ -104,8 +103,8 @@ class NEvoFed:
         names = [info.name for info in federation.clients() if info.name in state.bests]
         codes = [state.bests[name] for name in names]
         winner, psi = self._global(codes, federation)
-        test = self._judge(codes, federation.auditors(), "test", federation, audit=True)
-        validation = self._judge(codes, federation.clients(), "validation", federation, audit=True)
+        test = self._judge(codes, federation.test_holders(), "test", federation, test_evaluation=True)
+        validation = self._judge(codes, federation.clients(), "validation", federation, test_evaluation=True)
         best = self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)
         found = [replace(best, about={"importance": self._importance(codes[winner], federation)})]
         for place, name in enumerate(names):
@@ -125,19 +124,19 @@ class NEvoFed:
             "fitness": self.config.fitness,
             "one_class": self.config.one_class,
         }
-        most = self.settings.population * (self.limits.links + self.limits.hidden)
+        most = self.settings.population * (self.limits.connections + self.limits.hidden)
         tasks = []
         for info in chosen:
             rows = info.sizes["train"]
-            links = state.links.get(info.name, self.settings.population * self.settings.outputs)
+            connections = state.connections.get(info.name, self.settings.population * self.settings.outputs)
             returns = {
-                "genome": guard.GenomeBytes(**asdict(self.limits)),
-                "confusion": guard.Counts((self.reading.classes, self.reading.classes), rows),
-                "links": guard.Count(most),
-                "species": guard.Count(self.settings.population),
-                "constant": guard.Count(self.settings.inputs * self.reading.steps),
+                "genome": checks.GenomeBytes(**asdict(self.limits)),
+                "confusion": checks.Counts((self.reading.classes, self.reading.classes), rows),
+                "connections": checks.Count(most),
+                "species": checks.Count(self.settings.population),
+                "constant": checks.Count(self.settings.inputs * self.reading.steps),
             }
-            macs = links * rows * self.config.generations
+            macs = connections * rows * self.config.generations
             tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
         replies, failed = {}, {}
         for reply in federation.map(tasks):
@@ -147,7 +146,7 @@ class NEvoFed:
                 failed[reply.task.client] = str(reply.error)
         if not replies:
             raise TooFewReplies(
-                f"none of {len(tasks)} clients returned a usable network ({what_went_wrong(list(failed.values()))})",
+                f"none of {len(tasks)} clients returned a usable network ({failure_reasons(list(failed.values()))})",
                 code="too-few-replies",
             )
         return replies, failed
@@ -163,18 +162,20 @@ class NEvoFed:
         for info in chosen:
             guests = Tensors({name: code for name, code in bests.items() if name != info.name})
             if guests:
-                links = sum(len(self._genome(code).source) for code in guests.values())
+                connections = sum(len(self._genome(code).source) for code in guests.values())
                 payload = self._payload() | {"guests": guests, "fitness": self.config.fitness}
-                returns = {"stayed": guard.Count(len(guests))}
-                macs = links * info.sizes["train"]
+                returns = {"stayed": checks.Count(len(guests))}
+                macs = connections * info.sizes["train"]
                 tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns))
         return sum(int(reply.payload["stayed"]) for reply in federation.map(tasks) if reply.ok)
 
     # -- lines 15-20: the global model ---------------------------------------------------------------------------------
 
-    def _global(self, codes: Sequence[Array], federation: Federation, audit: bool = False) -> tuple[int, Array]:
+    def _global(
+        self, codes: Sequence[Array], federation: Federation, test_evaluation: bool = False
+    ) -> tuple[int, Array]:
         """The place of the best by psi, the mean over all clients of the fitness on their training rows; and psi."""
-        judged = self._judge(codes, federation.clients(), "train", federation, audit)
+        judged = self._judge(codes, federation.clients(), "train", federation, test_evaluation)
         if not judged:
             raise TooFewReplies(
                 "no client answered with its counts for the choice of the global model", code="too-few-replies"
@@ -188,11 +189,11 @@ class NEvoFed:
         clients: Sequence[ClientInfo],
         part: Part,
         federation: Federation,
-        audit: bool,
+        test_evaluation: bool,
     ) -> Judged:
         """What each of these genomes gets right and wrong on a part of each client's data."""
         payload = self._payload() | {"genomes": list(codes), "part": part}
-        links = sum(len(self._genome(code).source) for code in codes)
+        connections = sum(len(self._genome(code).source) for code in codes)
         classes = self.reading.classes
         tasks = [
             Task(
@@ -200,9 +201,9 @@ class NEvoFed:
                 info.name,
                 JUDGE,
                 payload,
-                links * info.sizes[part],
-                {"confusions": guard.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
-                audit,
+                connections * info.sizes[part],
+                {"confusions": checks.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
+                test_evaluation,
             )
             for info in clients
             if info.sizes[part] > 0
@@ -221,12 +222,12 @@ class NEvoFed:
                 IMPORTANCE,
                 self._payload() | {"genome": code, "features": used, "repeats": repeats},
                 returns={
-                    "confusions": guard.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
-                    "confusion": guard.Counts((classes, classes), info.sizes["test"]),
+                    "confusions": checks.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
+                    "confusion": checks.Counts((classes, classes), info.sizes["test"]),
                 },
-                audit=True,
+                test_evaluation=True,
             )
-            for info in federation.auditors()
+            for info in federation.test_holders()
             if used and repeats
         ]
         falls = [
@@ -248,7 +249,7 @@ class NEvoFed:
             "error": 1.0 - float(np.mean([accuracy(found) for found in counts])),
             "f1": float(np.mean([weighted_f1(found) for found in counts])),
             "hidden": float(np.mean([len(network.node) - self.settings.outputs for network in networks])),
-            "links": float(np.mean([len(network.source) for network in networks])),
+            "connections": float(np.mean([len(network.source) for network in networks])),
             "species": float(np.mean([reply["species"] for reply in replies.values()])),
             "constant_features": max(int(reply["constant"]) for reply in replies.values()),
             "genome_bytes": float(np.mean([len(reply["genome"]) for reply in replies.values()])),
@@ -261,11 +262,11 @@ class NEvoFed:
         if not every or state.round % every:
             return {}
         codes = [state.bests[info.name] for info in federation.clients() if info.name in state.bests]
-        winner, psi = self._global(codes, federation, audit=True)
-        test = self._judge([codes[winner]], federation.auditors(), "test", federation, audit=True)
+        winner, psi = self._global(codes, federation, test_evaluation=True)
+        test = self._judge([codes[winner]], federation.test_holders(), "test", federation, test_evaluation=True)
         if not test:
             return {"psi": float(psi[winner])}
-        return {"psi": float(psi[winner]), **_figures([found[0] for found in test.values()], "test_")}
+        return {"psi": float(psi[winner]), **_metrics([found[0] for found in test.values()], "test_")}
 
     def _candidate(
         self, label: str, picks: list[str], code: Array, psi: float, place: int, validation: Judged, test: Judged
@@ -275,8 +276,8 @@ class NEvoFed:
         cost = spaces.cost(architecture)
         tested = {name: found[place] for name, found in test.items()}
         judged = [found[place] for found in validation.values()] or list(tested.values())
-        objectives: dict[str, float] = {"error": _figures(judged, "")["error"]} if judged else {}
-        objectives |= _figures(list(tested.values()), "test_") if tested else {}
+        objectives: dict[str, float] = {"error": _metrics(judged, "")["error"]} if judged else {}
+        objectives |= _metrics(list(tested.values()), "test_") if tested else {}
         objectives |= {"psi": float(psi), "hidden": len(network.node) - self.settings.outputs}
         objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": len(code)}
         figures = {
@@ -299,7 +300,7 @@ class NEvoFed:
         return {"told": Tensors({"settings": np.frombuffer(wire.canonical(told).encode(), np.uint8)})}
 
 
-def _figures(found: Sequence[Array], prefix: str) -> dict[str, float]:
+def _metrics(found: Sequence[Array], prefix: str) -> dict[str, float]:
     """Error over all rows together, and the mean over clients of the weighted F1."""
     return {
         f"{prefix}error": 1.0 - accuracy(np.sum(found, axis=0)),
@@ -352,7 +353,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
     return {
         "genome": encode(island.best, settings.inputs, settings.outputs),
         "confusion": scoring.confusions(island.best, x, y, reading)[0],
-        "links": len(island.population.source),
+        "connections": len(island.population.source),
         "species": len(island.species.number),
         "constant": int((x == x[0]).all(axis=0).sum()),
     }

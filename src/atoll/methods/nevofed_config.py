@@ -10,12 +10,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator
 
+from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
+from atoll.algorithms.neat.scoring import FITNESS, Reading
+from atoll.algorithms.neat.settings import NeatSettings, Start
+from atoll.core.messages import Schema
 from atoll.errors import ConfigError, nearest
-from atoll.messages import Schema
 from atoll.methods.base import MethodConfig
-from atoll.search.neat.functions import ACTIVATIONS, AGGREGATIONS
-from atoll.search.neat.scoring import FITNESS, Reading
-from atoll.search.neat.settings import NeatSettings, Start
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(ge=0)]
@@ -44,8 +44,8 @@ class NEvoFedConfig(MethodConfig):
     aggregation_start: str = "sum"
     activation_mutation: Share = 0.4
     aggregation_mutation: Share = 0.4
-    link_add: Share = 0.4
-    link_delete: Share = 0.1
+    connection_add: Share = 0.4
+    connection_delete: Share = 0.1
     node_add: Share = 0.4
     node_delete: Share = 0.1
     weight_mutation: Share = 0.8
@@ -68,7 +68,7 @@ class NEvoFedConfig(MethodConfig):
     survival: float = Field(default=0.2, gt=0, le=1)
     species_size: int = Field(default=2, ge=1)
     max_hidden: int = Field(default=100, ge=0, le=10_000)
-    max_links: int = Field(default=5000, ge=1, le=30_000)
+    max_connections: int = Field(default=5000, ge=1, le=30_000)
 
     @field_validator("fitness")
     @classmethod
@@ -147,10 +147,11 @@ class NEvoFedConfig(MethodConfig):
         settings = NeatSettings(
             inputs=math.prod(schema.shape) // self.steps, outputs=reading.outputs, recurrent=reading.recurrent, **values
         )
-        if settings.start == "full" and settings.inputs * settings.outputs > settings.max_links:
+        if settings.start == "full" and settings.inputs * settings.outputs > settings.max_connections:
             raise ConfigError(
                 f"nevofed.start = 'full': {settings.inputs} inputs and {settings.outputs} outputs make "
-                f"{settings.inputs * settings.outputs} links, more than max_links = {settings.max_links}; raise it",
-                code="too-many-links",
+                f"{settings.inputs * settings.outputs} connections, more than max_connections = "
+                f"{settings.max_connections}; raise it",
+                code="too-many-connections",
             )
         return settings

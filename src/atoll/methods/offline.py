@@ -25,16 +25,16 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from atoll.algorithms import nsga2
+from atoll.algorithms.aggregation import Mean
+from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.messages import ClientInfo, Part, Schema, Tensors
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
-from atoll.methods.measure import calibrated, what_went_wrong
+from atoll.methods.measure import calibrated, failure_reasons
 from atoll.rng import Generator
-from atoll.search import pareto
-from atoll.search.averaging import Mean
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 
 SEARCH_SHARE = 4  # without a setting every fourth round is a generation
 
@@ -81,22 +81,22 @@ class Offline(ChoiceSearch):
     )
     Config: ClassVar[type[OfflineConfig]] = OfflineConfig
     State: ClassVar[type[OfflineState]] = OfflineState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
     config: OfflineConfig
 
     def init(self, federation: Federation, rng: Generator) -> OfflineState:
         return OfflineState(0, self.first_parents(federation, rng), [], {})
 
     def step(self, state: OfflineState, federation: Federation, rng: Generator) -> tuple[OfflineState, Metrics]:
-        taking_part = self.taking_part(federation, rng)
+        participating = self.participating(federation, rng)
         if state.round < self.config.searching:
-            return self._generation(state, taking_part, federation, rng)
-        return self._final_round(state, taking_part, federation, rng)
+            return self._generation(state, participating, federation, rng)
+        return self._final_round(state, participating, federation, rng)
 
     def done(self, state: OfflineState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: OfflineState) -> list[Candidate]:
+    def snapshots(self, state: OfflineState) -> list[Candidate]:
         """None: before the end no network has had its training."""
         return []
 
@@ -109,7 +109,7 @@ class Offline(ChoiceSearch):
             error = self._error(key, weights, everyone, "validation", federation)
             if error is None:
                 raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
-            test_error = self._error(key, weights, federation.auditors(), "test", federation)
+            test_error = self._error(key, weights, federation.test_holders(), "test", federation)
             statistics = calibrated(federation, everyone, choice.sub_model(self.architecture, key), weights)
             values = self.values(error, self.cost(key), everyone)
             found.append(self.candidate(key, values, names_of(key, finalists), weights, statistics, test_error))
@@ -120,7 +120,7 @@ class Offline(ChoiceSearch):
     def _generation(
         self,
         state: OfflineState,
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
     ) -> tuple[OfflineState, Metrics]:
@@ -129,19 +129,19 @@ class Offline(ChoiceSearch):
         keys = list(state.parents) if state.objectives else []
         objectives, untrained, problems = list(state.objectives), [], []
         for key in new:
-            weights, problem = self._average(key, self._fresh(key, rng), 0, taking_part, federation)
-            error = None if weights is None else self._error(key, weights, taking_part, "validation", federation)
+            weights, problem = self._average(key, self._fresh(key, rng), 0, participating, federation)
+            error = None if weights is None else self._error(key, weights, participating, "validation", federation)
             if error is None:
                 untrained.append(key_name(key))
                 problems.append(problem)
             else:
                 keys.append(key)
-                objectives.append(self.values(error, self.cost(key), taking_part))
+                objectives.append(self.values(error, self.cost(key), participating))
         if len(untrained) == len(new):
             raise TooFewReplies(
                 f"none of {len(new)} networks could be trained and measured ({problems[0]})", code="too-few-replies"
             )
-        survivors = pareto.select(objectives, min(self.population, len(keys))).tolist()
+        survivors = nsga2.select(objectives, min(self.population, len(keys))).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         metrics = {"phase": "search", **self.front_metrics(parents, values, federation), "untrained": untrained}
         return OfflineState(state.round + 1, parents, values, {}), metrics
@@ -154,18 +154,18 @@ class Offline(ChoiceSearch):
         key: Key,
         weights: Tensors,
         rounds_done: int,
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> tuple[Tensors | None, str]:
         """One round of federated averaging of one network; None, and why, if nobody trained it."""
-        rows = {info.name: info.sizes["train"] for info in taking_part}
+        rows = {info.name: info.sizes["train"] for info in participating}
         mean, errors = Mean(), []
-        for reply in federation.map([self.train_task(key, weights, rounds_done, info) for info in taking_part]):
+        for reply in federation.map([self.train_task(key, weights, rounds_done, info) for info in participating]):
             if reply.ok:
                 mean.add(reply.payload["weights"], rows[reply.task.client])
             else:
                 errors.append(reply.error)
-        return (mean.result() if mean.weight else None), what_went_wrong(errors)
+        return (mean.result() if mean.weight else None), failure_reasons(errors)
 
     def _error(
         self,
@@ -184,7 +184,7 @@ class Offline(ChoiceSearch):
     def _final_round(
         self,
         state: OfflineState,
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
     ) -> tuple[OfflineState, Metrics]:
@@ -195,7 +195,7 @@ class Offline(ChoiceSearch):
         for name, key in keys.items():
             before = state.trained[name] if name in state.trained else self._fresh(key, rng)
             rounds_done = state.round - self.config.searching
-            after, problem = self._average(key, before, rounds_done, taking_part, federation)
+            after, problem = self._average(key, before, rounds_done, participating, federation)
             trained[name] = before if after is None else after
             problems |= {name: problem} if after is None else {}
         if len(problems) == len(keys):
@@ -206,10 +206,10 @@ class Offline(ChoiceSearch):
         # Measured after both are trained: what a client got for this is what it trains next round, and it holds two.
         values = []
         for name, key in keys.items():
-            error = self._error(key, trained[name], taking_part, "validation", federation)
+            error = self._error(key, trained[name], participating, "validation", federation)
             if error is None:
                 raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
-            values.append(self.values(error, self.cost(key), taking_part))
+            values.append(self.values(error, self.cost(key), participating))
         new = OfflineState(state.round + 1, state.parents, state.objectives, trained)
         return new, self._final_metrics(new, finalists, values, federation) | {"untrained": list(problems)}
 
@@ -226,8 +226,8 @@ class Offline(ChoiceSearch):
         errors = dict(zip(keys, (row[0] for row in values), strict=True))
         tests: dict[str, float | None] = {}
         if self.test_is_due(state.round):
-            auditors = federation.auditors()
-            tests = {n: self._error(key, state.trained[n], auditors, "test", federation) for n, key in keys.items()}
+            test_holders = federation.test_holders()
+            tests = {n: self._error(key, state.trained[n], test_holders, "test", federation) for n, key in keys.items()}
         for pick, key in finalists.items():
             name = key_name(key)
             metrics[pick] = self.figures(key, errors[name], tests.get(name))

@@ -26,9 +26,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from atoll.algorithms import nsga2
+from atoll.algorithms.aggregation import Average, PartialMean
+from atoll.algorithms.sampling import groups, participants
+from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.messages import ClientInfo, Part, Schema, Tensors
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.choice_search import (
     POPULATION,
@@ -41,27 +44,24 @@ from atoll.methods.choice_search import (
     picked,
     picked_keys,
 )
-from atoll.methods.measure import calibrated_together, what_went_wrong
+from atoll.methods.measure import calibrated_together, failure_reasons
 from atoll.rng import Generator
-from atoll.search import pareto
-from atoll.search.averaging import Average, PartialMean
-from atoll.search.sampling import groups, participants
-from atoll.spaces import choice
+from atoll.spaces.choice import space as choice
 
 
 class RealtimeConfig(ChoiceConfig):
     """The settings of all searches over choice keys, and those of the shared master."""
 
     average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
-    offer: bool = True  # after each round the run directory holds the current High and Knee, ready for use
+    snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        taking_part = participants(clients, self.fraction)
-        population = self.population if self.population is not None else min(POPULATION, taking_part)
-        if population > taking_part:
+        participating = participants(clients, self.fraction)
+        population = self.population if self.population is not None else min(POPULATION, participating)
+        if population > participating:
             raise ConfigError(
-                f"population = {population}: only {taking_part} clients take part in a round and each individual needs "
-                f"one; use at most {taking_part}, or more clients",
+                f"population = {population}: only {participating} clients participate in a round and each individual "
+                f"needs one; use at most {participating}, or more clients",
                 code="too-few-clients",
             )
         if population < 2:
@@ -88,7 +88,7 @@ class Realtime(ChoiceSearch):
     summary: ClassVar[str] = "evolve sub-networks of a shared master while the federation trains; usable at every round"
     Config: ClassVar[type[RealtimeConfig]] = RealtimeConfig
     State: ClassVar[type[RealtimeState]] = RealtimeState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
     config: RealtimeConfig
 
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
@@ -97,26 +97,26 @@ class Realtime(ChoiceSearch):
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
         offspring = self.offspring(state.parents, state.objectives, rng)
-        taking_part = self.taking_part(federation, rng)
+        participating = self.participating(federation, rng)
         master, untrained = state.master, []
         if state.round == 0:
-            master, left_out = self._train(master, state.parents, state.round, taking_part, federation, rng)
+            master, left_out = self._train(master, state.parents, state.round, participating, federation, rng)
             untrained += left_out
-        master, left_out = self._train(master, offspring, state.round, taking_part, federation, rng)
+        master, left_out = self._train(master, offspring, state.round, participating, federation, rng)
         untrained += left_out
 
         keys = [*state.parents, *offspring]
-        objectives = self._measure(master, keys, taking_part, federation)
-        survivors = pareto.select(objectives, self.population).tolist()
+        objectives = self._measure(master, keys, participating, federation)
+        survivors = nsga2.select(objectives, self.population).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
-        ready = self._statistics_on_offer(master, parents, values, taking_part, federation)
+        ready = self._snapshot_statistics(master, parents, values, participating, federation)
         new = RealtimeState(state.round + 1, master, parents, values, ready)
         return new, self._metrics(new, federation) | {"untrained": untrained}
 
     def done(self, state: RealtimeState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: RealtimeState) -> list[Candidate]:
+    def snapshots(self, state: RealtimeState) -> list[Candidate]:
         """High and Knee as they are now."""
         if not state.ready:
             return []
@@ -142,12 +142,12 @@ class Realtime(ChoiceSearch):
         master: Tensors,
         keys: Sequence[Key],
         rounds_done: int,
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
     ) -> tuple[Tensors, list[str]]:
         """Each key is trained by its own group of clients; the new master, and the keys that nobody trained."""
-        infos = {info.name: info for info in taking_part}
+        infos = {info.name: info for info in participating}
         tasks = [
             self.train_task(key, self._slice(master, key), rounds_done, infos[name])
             for key, group in zip(keys, groups(list(infos), len(keys), rng), strict=True)
@@ -162,7 +162,7 @@ class Realtime(ChoiceSearch):
                 errors.append(reply.error)
         if not trained:
             raise TooFewReplies(
-                f"none of {len(tasks)} clients returned a usable sub-model ({what_went_wrong(errors)})",
+                f"none of {len(tasks)} clients returned a usable sub-model ({failure_reasons(errors)})",
                 code="too-few-replies",
             )
         return mean.result(), [key_name(key) for key in keys if key_name(key) not in trained]
@@ -173,33 +173,33 @@ class Realtime(ChoiceSearch):
         self,
         master: Tensors,
         keys: Sequence[Key],
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> list[list[float]]:
-        correct, rows, problem = self.count(keys, master, taking_part, "validation", federation)
+        correct, rows, problem = self.count(keys, master, participating, "validation", federation)
         if not rows:
             raise TooFewReplies(f"no client answered with its validation counts ({problem})", code="too-few-replies")
         return [
-            self.values(1.0 - right / rows, self.cost(key), taking_part)
+            self.values(1.0 - right / rows, self.cost(key), participating)
             for key, right in zip(keys, correct.tolist(), strict=True)
         ]
 
     # -- ready at every round, and what the report shows -----------------------------------------------------------
 
-    def _statistics_on_offer(
+    def _snapshot_statistics(
         self,
         master: Tensors,
         parents: Sequence[Key],
         objectives: Sequence[Sequence[float]],
-        taking_part: Sequence[ClientInfo],
+        participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> dict[str, Any]:
         """For High and Knee, from validation rows: the clients hold the master already, so hardly a byte travels."""
-        if not self.config.offer:
+        if not self.config.snapshots:
             return {}
         picks = picked(np.array(objectives))
         positions = sorted(set(picks.values()))
-        found = self._statistics(master, [parents[i] for i in positions], taking_part, "validation", federation)
+        found = self._statistics(master, [parents[i] for i in positions], participating, "validation", federation)
         return {pick: found[positions.index(i)] for pick, i in picks.items()}
 
     def _statistics(
@@ -229,7 +229,7 @@ class Realtime(ChoiceSearch):
     ) -> Mapping[int, float]:
         """Errors on test data of the parents at these positions; empty where there is no test data."""
         keys = [state.parents[i] for i in positions]
-        correct, rows, _ = self.count(keys, state.master, federation.auditors(), "test", federation)
+        correct, rows, _ = self.count(keys, state.master, federation.test_holders(), "test", federation)
         return {i: 1.0 - right / rows for i, right in zip(positions, correct.tolist(), strict=True)} if rows else {}
 
     def _found(

@@ -17,18 +17,17 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator
 
 from atoll import spaces
+from atoll.algorithms.sampling import choose, partition
+from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.learning.calibration import statistics_form
-from atoll.messages import ClientInfo, Schema, Tensors
 from atoll.methods.augmented import AugmentedConfig
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import calibrated
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
 from atoll.rng import Generator, stream
-from atoll.search.grouping import partition
-from atoll.search.sampling import choose
-from atoll.store.found_weights import found_weights
+from atoll.store.models import found_weights
+from atoll.training.calibration import statistics_form
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
@@ -50,7 +49,7 @@ class RetrainConfig(AugmentedConfig):
     # Name -> model file of a run, whose weights this network goes on from; the others start from scratch.
     start: dict[str, str] = Field(default={})
     groups: int = Field(default=0, ge=0)  # clients in so many groups, one network on each in turn; 0: all on all
-    balance: float = Field(default=1.1, ge=1)  # of the groups' sizes, see search/grouping.py
+    balance: float = Field(default=1.1, ge=1)  # of the groups' sizes, see algorithms/sampling.py
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
     test_every: int = Field(
         default=1, ge=0
@@ -111,7 +110,7 @@ class Retrain:
     summary: ClassVar[str] = "train given networks side by side: the validation, or the last tuning, of what was found"
     Config: ClassVar[type[RetrainConfig]] = RetrainConfig
     State: ClassVar[type[RetrainState]] = RetrainState
-    pooled: ClassVar[bool] = False
+    centralised: ClassVar[bool] = False
 
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
         self.config = config.model_copy(update={"networks": config.for_data(schema)})
@@ -140,15 +139,19 @@ class Retrain:
         validation = count_correct(federation, trained, chosen, "validation", own=own)
         every = self.config.test_every
         tested = bool(every) and (new.round % every == 0 or self.done(new))
-        test = count_correct(federation, trained, federation.auditors(), "test", audit=True) if tested else {}
-        table = {one.name: _figures(one, validation, test) for one in trained}
+        test = (
+            count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
+            if tested
+            else {}
+        )
+        table = {one.name: _metrics(one, validation, test) for one in trained}
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
     def done(self, state: RetrainState) -> bool:
         return state.round >= self.config.rounds
 
-    def offers(self, state: RetrainState) -> list[Candidate]:
+    def snapshots(self, state: RetrainState) -> list[Candidate]:
         return []
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
@@ -156,8 +159,8 @@ class Retrain:
         trained = self._trainees(state)
         everyone = federation.clients()
         validation = count_correct(federation, trained, everyone, "validation")
-        test = count_correct(federation, trained, federation.auditors(), "test", audit=True)
-        rows = {one.name: _figures(one, validation, test) for one in trained}
+        test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
+        rows = {one.name: _metrics(one, validation, test) for one in trained}
         best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
         found = []
         for one in trained:
@@ -200,7 +203,7 @@ def _state(number: int, trained: list[Trainee]) -> RetrainState:
     )
 
 
-def _figures(
+def _metrics(
     one: Trainee,
     validation: dict[str, tuple[int, int]],
     test: dict[str, tuple[int, int]],

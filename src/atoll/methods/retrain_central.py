@@ -13,4 +13,4 @@ from atoll.methods.retrain import Retrain
 class RetrainCentral(Retrain):
     name: ClassVar[str] = "retrain_central"
     summary: ClassVar[str] = "train given networks from scratch on all data in one place, side by side"
-    pooled: ClassVar[bool] = True
+    centralised: ClassVar[bool] = True

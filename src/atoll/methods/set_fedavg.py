@@ -4,7 +4,7 @@ One call of `train_round` is one communication round for all networks in trainin
 and all tasks go out together, so that workers are busy whatever the networks' sizes. In the order of Algorithm 4's
 lines:
 
-     2      a graph by Eq. 5, weights inside it          spaces/sparse.py
+     2      a graph by Eq. 5, weights inside it          spaces/sparse/space.py
      4      m = C * K clients take part                  the method's step
      7-10   E epochs of mini-batch SGD in the graph      _train_job
     11      remove the fraction xi of the smallest       _train_job, once per upload (docs/papers.md)
@@ -25,21 +25,20 @@ from typing import Any
 import numpy as np
 
 from atoll import spaces
+from atoll.algorithms.aggregation import Mean
+from atoll.core.checks import Count, OnGraph, TensorsLike
+from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.federation.guard import Count, OnGraph, TensorsLike
-from atoll.learning.augmentation import Augmentation
-from atoll.learning.client import Client
-from atoll.learning.evaluation import evaluate
-from atoll.learning.networks import network
-from atoll.learning.settings import TrainSettings
-from atoll.learning.training import train
-from atoll.messages import ClientInfo, Part, Payload, Task, Tensors
-from atoll.methods.measure import TEST_BATCH, what_went_wrong
+from atoll.methods.measure import TEST_BATCH, failure_reasons
 from atoll.rng import Generator
-from atoll.search.averaging import Mean
-from atoll.search.removal import remove_smallest
-from atoll.spaces import sparse
+from atoll.spaces.sparse import space as sparse
+from atoll.spaces.sparse.graph import remove_smallest
+from atoll.training.augmentation import Augmentation
+from atoll.training.client import Client
+from atoll.training.evaluation import evaluate
+from atoll.training.networks import network
+from atoll.training.sgd import TrainSettings, train
 
 Own = Mapping[str, Sequence[ClientInfo]]  # network -> its group of clients; others take part with all
 
@@ -133,7 +132,7 @@ def train_round(
     errors = [error for total in sums.values() for error in total.errors]
     if all(total.mean.weight == 0 and not _diverged(total) for total in sums.values()):
         raise TooFewReplies(
-            f"none of {len(tasks)} tasks came back with a usable network ({what_went_wrong(errors)})",
+            f"none of {len(tasks)} tasks came back with a usable network ({failure_reasons(errors)})",
             code="too-few-replies",
         )
     return [_after(trainee, sums[trainee.name]) if trainee.name in sums else trainee for trainee in trainees]
@@ -144,7 +143,7 @@ def count_correct(
     trainees: Sequence[Trainee],
     holders: Sequence[ClientInfo],
     part: Part,
-    audit: bool = False,
+    test_evaluation: bool = False,
     own: Own | None = None,
 ) -> dict[str, tuple[int, int]]:
     """For each network how many rows of this part it gets right, and of how many; where nobody holds any, 0 of 0."""
@@ -158,7 +157,7 @@ def count_correct(
             {"architecture": trainee.architecture, "weights": trainee.weights, "part": part, "batch": TEST_BATCH},
             spaces.cost(trainee.architecture).macs * info.sizes[part],
             {"correct": Count(info.sizes[part])},
-            audit,
+            test_evaluation,
         )
         for trainee, info in pairs
     ]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from atoll.errors import ConfigError, RunDirectoryError, nearest
-from atoll.reading import Run
-from atoll.report.canvas import whole_rounds
+from atoll.report.figures.canvas import whole_rounds
+from atoll.run.reader import Run
 
 Curve = dict[int, float]  # round -> value
 

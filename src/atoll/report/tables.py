@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.table import Table
 
 from atoll.data import Federated, catalogue
-from atoll.data.summary import histogram
+from atoll.data.federated import histogram
 from atoll.devices import DeviceProfile
-from atoll.report.canvas import short
-from atoll.report.cost import QUANTITIES, Bill
+from atoll.report.figures.canvas import short
+from atoll.report.figures.cost import QUANTITIES, Bill
 from atoll.report.terminal import cell
 
 MOST_CLIENTS = 40  # more lines than that nobody reads: the middle ones are left out

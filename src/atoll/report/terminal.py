@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from atoll.ledger import Account
-from atoll.reading import Run
+from atoll.core.ledger import Account
+from atoll.run.reader import Run
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -159,3 +161,22 @@ def _figure(name: str, value: float | None) -> str:
     if name.endswith(("error", "f1", "psi")):
         return f"{value:.4f}"
     return amount(value) if name.endswith("bytes") else f"{value:,.0f}"
+
+
+@contextmanager
+def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Gives a function (file, bytes so far, bytes in all or None) that keeps one bar per file."""
+    tasks: dict[str, TaskID] = {}
+    bars = Progress(console=console)
+
+    def advance(file: str, done: int, total: int | None) -> None:
+        if file not in tasks:
+            bars.start()  # not before: where nothing is downloaded, nothing is drawn
+            tasks[file] = bars.add_task(escape(file), total=total)
+        bars.update(tasks[file], completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if tasks:
+            bars.stop()

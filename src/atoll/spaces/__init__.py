@@ -17,20 +17,20 @@ import numpy as np
 import torch
 from torch import nn
 
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, nearest
-from atoll.messages import Tensors
 from atoll.spaces.cost import Cost, canonical, measured_cost
 from atoll.spaces.initial import kaiming_uniform
 
 Architecture = Mapping[str, Any]
 
 SPACES = {
-    "choice": "atoll.spaces.choice",
-    "darts": "atoll.spaces.darts",
+    "choice": "atoll.spaces.choice.space",
+    "darts": "atoll.spaces.darts.space",
     "fixed": "atoll.spaces.fixed",
-    "sparse": "atoll.spaces.sparse",
+    "sparse": "atoll.spaces.sparse.space",
     "genome": "atoll.spaces.genome",
-    "widths": "atoll.spaces.widths",
+    "widths": "atoll.spaces.pruned.space",
 }
 
 __all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton", "view", "whole"]

@@ -1,4 +1,4 @@
-"""Evolved networks: {"space": "genome", "input": [F], "classes": N, "nodes": [...], "links": [...], ...}.
+"""Evolved networks: {"space": "genome", "input": [F], "classes": N, "nodes": [...], "connections": [...], ...}.
 
     nodes       [name, activation, aggregation] each; the outputs o0, o1, ... first, then hidden ones
     links       [source, target] each, by names; inputs are i0, i1, ...
@@ -19,16 +19,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from atoll.algorithms.neat.coding import Limits, problem_of
+from atoll.algorithms.neat.expression import Node, name_of, nodes_in_order
+from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, nearest
-from atoll.messages import Tensors
-from atoll.search.neat.checking import Limits, problem_of
-from atoll.search.neat.expression import Node, name_of, nodes_in_order
-from atoll.search.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
-from atoll.search.neat.names import OUTPUTS_FROM
-from atoll.search.neat.population import Population, gathered
 from atoll.spaces.cost import Cost
 
-KEYS = {"space", "input", "classes", "recurrent", "steps", "passes", "edges", "nodes", "links"}
+KEYS = {"space", "input", "classes", "recurrent", "steps", "passes", "edges", "nodes", "connections"}
 MOST = 1 << 15  # nodes or links of an architecture; those that travel are bounded much lower
 
 
@@ -45,7 +44,7 @@ class GenomeNetwork(nn.Module):
         self.nodes = nodes_in_order(genome, self.recurrent)
         self.node_place = {name: place for place, name in enumerate(genome.node.tolist())}
         ends = zip(genome.source.tolist(), genome.target.tolist(), strict=True)
-        self.link_place = {pair: place for place, pair in enumerate(ends)}
+        self.connection_place = {pair: place for place, pair in enumerate(ends)}
         self.weight = nn.Parameter(torch.zeros(len(genome.source)))
         self.bias = nn.Parameter(torch.zeros(len(genome.node)))
         self.response = nn.Parameter(torch.zeros(len(genome.node)))
@@ -69,20 +68,20 @@ class GenomeNetwork(nn.Module):
             inputs = {place: series[:, step, place] for place in range(series.shape[2])}
             for _ in range(self.passes):
                 before = {**values, **inputs}
-                values |= {node.name: self._value(node, before, rows) for node in self.nodes if node.links}
+                values |= {node.name: self._value(node, before, rows) for node in self.nodes if node.connections}
         return values
 
     def _value(self, node: Node, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         weight, place = self.weight.double(), self.node_place[node.name]
         total = torch.full_like(rows[:, 0], 0.0 if node.aggregation == "sum" else 1.0)
-        for source, _ in node.links:
-            reached = values[source] * weight[self.link_place[source, node.name]]
+        for source, _ in node.connections:
+            reached = values[source] * weight[self.connection_place[source, node.name]]
             total = total + reached if node.aggregation == "sum" else total * reached
         return activated(node.activation, self.bias[place].double() + self.response[place].double() * total)
 
 
 def activated(name: str, z: torch.Tensor) -> torch.Tensor:
-    """As in `atoll.search.neat.functions`."""
+    """As in `atoll.algorithms.neat.functions`."""
     if name == "relu":
         return z.nan_to_num(0.0).clamp(0.0, RELU_LIMIT)
     z = (z * STEEP[name]).nan_to_num(CLAMP).clamp(-CLAMP, CLAMP)
@@ -136,16 +135,17 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
             raise ArchitectureError(
                 f"unknown setting {key!r} of a genome; {nearest(key, KEYS)}", code="unknown-setting"
             )
-    nodes, links = arch.get("nodes", []), arch.get("links", [])
-    if len(nodes) > MOST or len(links) > MOST:
+    nodes, connections = arch.get("nodes", []), arch.get("connections", [])
+    if len(nodes) > MOST or len(connections) > MOST:
         raise ArchitectureError(
-            f"a genome of {len(nodes)} nodes and {len(links)} links: at most {MOST} of each", code="network-too-large"
+            f"a genome of {len(nodes)} nodes and {len(connections)} links: at most {MOST} of each",
+            code="network-too-large",
         )
     try:
         rows = [
             [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
         ]
-        ends = [[name_of(source), name_of(target), 0.0, True] for source, target in links]
+        ends = [[name_of(source), name_of(target), 0.0, True] for source, target in connections]
     except (ValueError, TypeError) as problem:
         raise ArchitectureError(f"a genome cannot be read: {problem}", code="unreadable-architecture") from None
     genome = gathered([rows], [ends])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from atoll.messages import Array, Tensors
+from atoll.core.messages import Array, Tensors
 
 
 def kaiming_uniform(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Tensors:

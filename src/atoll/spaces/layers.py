@@ -28,7 +28,7 @@ class Conv2d(nn.Conv2d):
 class Perceptron(nn.Module):
     """Linear layers with ReLU between them, over the flattened input.
 
-    A class of its own, because training knows how to run such a stack without autograd (`learning/dense.py`).
+    A class of its own, because training knows how to run such a stack without autograd (`training/sgd.py`).
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:

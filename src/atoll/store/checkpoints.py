@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_pack
 from safetensors.numpy import save as save_pack
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.messages import Array, content_name
 from atoll.errors import RunDamaged, WireError
-from atoll.messages import Array, content_name
 from atoll.store.files import replace_file, sweep_asides, sync_folder
 
 SCHEMA = 1

@@ -94,7 +94,7 @@ class RunDirectory:
         value: dict[str, Any] = saved["value"]
         return value
 
-    def offer(self, models: Mapping[str, Model], round_number: int) -> None:
+    def snapshots(self, models: Mapping[str, Model], round_number: int) -> None:
         """Put models up for readers under their picks; the pointer file changes in one instant."""
         names = {pick: save_model(self.path / "models", model) for pick, model in models.items()}
         pointer = {"schema": SCHEMA, "round": round_number, "models": names}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from atoll.core.checks import Count, TensorsLike
+from atoll.core.messages import Task, Tensors
 from atoll.data import Federated
 from atoll.federation.base import Federation
-from atoll.federation.guard import Count, TensorsLike
-from atoll.messages import Task, Tensors
 from atoll.rng import stream
 from atoll.testing.data import made_table
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from atoll.learning.client import Client
-from atoll.messages import Payload, Tensors
+from atoll.core.messages import Payload, Tensors
+from atoll.training.client import Client
 
 
 def echo(payload: Payload, client: Client) -> Payload:

@@ -15,8 +15,8 @@ from atoll.data import Federated
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
 from atoll.methods import find_method
-from atoll.reading import Run, load
-from atoll.run import Loop
+from atoll.run.loop import Loop
+from atoll.run.reader import Run, load
 from atoll.store import RunDirectory
 from atoll.testing.data import made_table
 from atoll.testing.scripted import FaultyTransport, StrictTransport

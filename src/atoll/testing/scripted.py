@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from atoll import wire
+from atoll.core import wire
+from atoll.core.ledger import Ledger
+from atoll.core.messages import ClientInfo, Payload, Schema, Task
 from atoll.federation.base import Federation, Transport
 from atoll.federation.envelopes import Envelope, Outcome
-from atoll.federation.perform import words
-from atoll.ledger import Ledger
-from atoll.messages import ClientInfo, Payload, Schema, Task
+from atoll.federation.executor import words
 
 Answer = Callable[[Task], Payload]
 

@@ -1,0 +1,218 @@
+"""A genome as few bytes, and back. Whatever the bytes are, `decode` gives a sound genome or says why not.
+
+version, flags, hidden nodes (2 bytes), links (2 bytes)
+names of the hidden nodes        8 bytes each; outputs need none
+biases of all nodes              4 bytes each, outputs first
+responses                        4 bytes each, only if one of them is not 1 (flag)
+functions                        1 byte each: activation + 16 * aggregation
+links' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
+links' weights                   4 bytes each
+links' enabled flags             1 bit each
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
+from atoll.algorithms.neat.population import HIDDEN_FROM, OUTPUTS_FROM, Codes, Ends, Names, Population
+from atoll.algorithms.neat.settings import NeatSettings
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The frame a genome must keep within."""
+
+    inputs: int
+    outputs: int
+    hidden: int
+    connections: int
+    bound: float
+    recurrent: bool
+
+    @classmethod
+    def of(cls, settings: NeatSettings) -> Limits:
+        return cls(
+            settings.inputs,
+            settings.outputs,
+            settings.max_hidden,
+            settings.max_connections,
+            settings.bound,
+            settings.recurrent,
+        )
+
+
+def problem_of(genome: Population, limits: Limits) -> str:
+    """Why this genome must not be used; empty if nothing is wrong. The cost grows with its size only linearly."""
+    hidden = genome.node[limits.outputs :]
+    if len(hidden) > limits.hidden or len(genome.source) > limits.connections:
+        found = f"{len(hidden)} hidden nodes and {len(genome.source)} connections"
+        return f"{found}, at most {limits.hidden} and {limits.connections}"
+    wanted = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
+    if not np.array_equal(genome.node[: limits.outputs], wanted):
+        return f"its first nodes are not the {limits.outputs} outputs"
+    if (hidden < HIDDEN_FROM).any() or len(np.unique(hidden)) != len(hidden):
+        return "a hidden node's name is not one, or comes twice"
+    return _values(genome, limits) or _connections(genome, hidden, limits)
+
+
+def _values(genome: Population, limits: Limits) -> str:
+    for what in ("bias", "response", "weight"):
+        values: npt.NDArray[np.float32] = getattr(genome, what)
+        if not np.isfinite(values).all():
+            return f"a {what} is not a finite number"
+        if len(values) and float(np.abs(values).max()) > limits.bound:
+            return f"a {what} is outside +-{limits.bound:g}"
+    if (genome.activation >= len(ACTIVATIONS)).any() or (genome.aggregation >= len(AGGREGATIONS)).any():
+        return "a node has an unknown activation or aggregation"
+    return ""
+
+
+def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: Limits) -> str:
+    source, target = genome.source, genome.target
+    if not (np.isin(source, hidden) | (source < limits.inputs)).all():
+        return "a link comes from a node that is not there, or from an output"
+    if not np.isin(target, genome.node).all():
+        return "a link leads to a node that is not there"
+    pairs = set(zip(source.tolist(), target.tolist(), strict=True))
+    if len(pairs) != len(source):
+        return "two links join the same nodes"
+    if not limits.recurrent and has_circle(pairs):
+        return "its links form a circle, and the network is feed-forward"
+    return ""
+
+
+def has_circle(pairs: set[tuple[int, int]]) -> bool:
+    """Nodes that nothing enters are taken away, with their links, until none is left (Kahn)."""
+    entering: dict[int, int] = {}
+    after: dict[int, list[int]] = {}
+    for source, target in pairs:
+        entering[target] = entering.get(target, 0) + 1
+        after.setdefault(source, []).append(target)
+    free = [name for name in after if name not in entering]
+    gone = 0
+    while free:
+        for name in after.get(free.pop(), ()):
+            gone += 1
+            entering[name] -= 1
+            if not entering[name]:
+                free.append(name)
+    return gone != len(pairs)
+
+
+VERSION = 1
+RESPONSES = 1  # flag
+HEAD = 6
+
+
+def encode(genome: Population, inputs: int, outputs: int) -> Codes:
+    """The bytes of one genome."""
+    hidden = genome.node[outputs:]
+    plain = bool((genome.response == 1).all())
+    head = np.array([len(hidden), len(genome.source)], "<u2")
+    order = np.argsort(hidden, kind="stable")
+    parts = [
+        np.array([VERSION, 0 if plain else RESPONSES], np.uint8),
+        head,
+        hidden.astype("<u8"),
+        genome.bias.astype("<f4"),
+        np.zeros(0, "<f4") if plain else genome.response.astype("<f4"),
+        genome.activation | genome.aggregation << np.uint8(4),
+        _places(genome.source, hidden, order, inputs, outputs),
+        _places(genome.target, hidden, order, inputs, outputs),
+        genome.weight.astype("<f4"),
+        np.packbits(genome.enabled),
+    ]
+    return np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8).copy()
+
+
+def decode(code: Codes, limits: Limits) -> Population:
+    """The genome of these bytes; a `ValueError` with the reason if they are not a sound one."""
+    reason, genome = read(code, limits)
+    if genome is None:
+        raise ValueError(reason)
+    return genome
+
+
+def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
+    """A reason and nothing, or no reason and the genome. Sizes are checked before anything is built."""
+    data = code.tobytes()
+    if len(data) < HEAD or data[0] != VERSION or data[1] not in (0, RESPONSES):
+        return "not a genome of this version", None
+    hidden, connections = (int(count) for count in np.frombuffer(data, "<u2", 2, 2))
+    if hidden > limits.hidden or connections > limits.connections:
+        return f"{hidden} hidden nodes and {connections} links, at most {limits.hidden} and {limits.connections}", None
+    nodes = hidden + limits.outputs
+    responses = nodes if data[1] == RESPONSES else 0
+    counts = [("<u8", hidden), ("<f4", nodes), ("<f4", responses), ("|u1", nodes)]
+    counts += [("<u2", connections), ("<u2", connections), ("<f4", connections), ("|u1", (connections + 7) // 8)]
+    if len(data) != HEAD + sum(np.dtype(kind).itemsize * count for kind, count in counts):
+        return f"{len(data)} bytes do not fit {hidden} hidden nodes and {connections} links", None
+    pieces, start = [], HEAD
+    for kind, count in counts:
+        pieces.append(np.frombuffer(data, kind, count, start))
+        start += pieces[-1].nbytes
+    names, bias, response, functions, source, target, weight, flags = pieces
+    ports = limits.inputs + limits.outputs + hidden
+    if connections and max(int(source.max()), int(target.max())) >= ports:
+        return f"a link's end is number {max(int(source.max()), int(target.max()))}, there are {ports} ports", None
+    everyone = _ports(names.astype(np.uint64), limits)
+    genome = Population(
+        node_ends=np.array([0, nodes]),
+        node=everyone[limits.inputs :],
+        bias=bias.astype(np.float32),
+        response=response.astype(np.float32) if responses else np.ones(nodes, np.float32),
+        activation=functions & np.uint8(15),
+        aggregation=functions >> np.uint8(4),
+        connection_ends=np.array([0, connections]),
+        source=everyone[source],
+        target=everyone[target],
+        weight=weight.astype(np.float32),
+        enabled=np.unpackbits(flags, count=connections).astype(np.bool_),
+    )
+    reason = problem_of(genome, limits)
+    return (reason, None) if reason else ("", genome)
+
+
+def to_json(genome: Population) -> str:
+    """The genome as compact JSON text: what it would take to send it readable."""
+    nodes = zip(genome.node.tolist(), genome.bias, genome.response, genome.activation, genome.aggregation, strict=True)
+    connections = zip(
+        genome.source.tolist(), genome.target.tolist(), genome.weight, genome.enabled.tolist(), strict=True
+    )
+    table = {
+        "nodes": [
+            {
+                "name": name,
+                "bias": float(str(bias)),
+                "response": float(str(response)),
+                "activation": ACTIVATIONS[activation],
+                "aggregation": AGGREGATIONS[aggregation],
+            }
+            for name, bias, response, activation, aggregation in nodes
+        ],
+        "connections": [
+            {"source": source, "target": target, "weight": float(str(weight)), "enabled": enabled}
+            for source, target, weight, enabled in connections
+        ],
+    }
+    return json.dumps(table, separators=(",", ":"))
+
+
+def _places(names: Names, hidden: Names, order: Ends, inputs: int, outputs: int) -> Codes | Ends:
+    """Each name's place among inputs, outputs and hidden nodes."""
+    places = np.where(names < OUTPUTS_FROM, names, names - np.uint64(OUTPUTS_FROM) + np.uint64(inputs))
+    if len(hidden):
+        found = order[np.minimum(np.searchsorted(hidden[order], names), len(hidden) - 1)]
+        places = np.where(names >= 1 << 63, found + inputs + outputs, places.astype(np.int64))
+    return places.astype("<u2")
+
+
+def _ports(hidden: Names, limits: Limits) -> Names:
+    inputs = np.arange(limits.inputs, dtype=np.uint64)
+    outputs = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
+    return np.concatenate([inputs, outputs, hidden])

@@ -1,0 +1,107 @@
+"""The next generation: stagnation, offspring per species, elites, parents. The rules are neat-python's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from atoll.algorithms.neat.population import Ends, Population, align, joined
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.species import Scores, Species
+from atoll.algorithms.neat.variation import cross, mutate_attributes, mutate_structure
+from atoll.rng import Generator
+
+
+def reproduce(
+    population: Population,
+    fitness: Scores,
+    member: Ends,
+    species: Species,
+    generation: int,
+    settings: NeatSettings,
+    rng: Generator,
+) -> tuple[Population, Species]:
+    """The next generation, not yet speciated: elites first, then children; and the species that live on."""
+    species = looked_at(species, member, fitness, generation)
+    alive = living(species, member, fitness, generation, settings)
+    species = species.kept(alive)
+    elites, pairs = _parents(fitness, member, species, settings, rng)
+    children = cross(population, align(population), pairs[:, 0], pairs[:, 1], rng)
+    children = mutate_attributes(mutate_structure(children, settings, rng), settings, rng)
+    return joined([population.take(elites), children]), species
+
+
+def looked_at(species: Species, member: Ends, fitness: Scores, generation: int) -> Species:
+    """The species with their best fitness so far, and when it rose."""
+    best = np.array([fitness[member == number].max() for number in species.number.tolist()])
+    rose = best > species.peak
+    return replace(
+        species, peak=np.where(rose, best, species.peak), improved=np.where(rose, generation, species.improved)
+    )
+
+
+def living(species: Species, member: Ends, fitness: Scores, generation: int, settings: NeatSettings) -> Ends:
+    """Rows of the species that live on, in order of number: not stagnant, or among the best `species_elitism`; and no
+    more of them than the population can hold."""
+    best = np.array([fitness[member == number].max() for number in species.number.tolist()])
+    order = np.argsort(best, kind="stable")
+    stagnant = generation - species.improved[order] >= settings.stagnation
+    stagnant[len(order) - settings.species_elitism :] = False
+    kept = order[~stagnant]
+    most = max(1, settings.population // _least(settings))
+    return np.sort(kept[-most:])
+
+
+def offspring_counts(means: Scores, sizes: Ends, settings: NeatSettings) -> list[int]:
+    """How many genomes each species has in the next generation: halfway from its size now to its share by fitness,
+    at least the least, `settings.population` together. `means` are the species' mean fitness on a scale from 0."""
+    least, total = _least(settings), float(means.sum())
+    wanted = [max(least, value / total * settings.population) if total > 0 else least for value in means.tolist()]
+    counts = []
+    for want, size in zip(wanted, sizes.tolist(), strict=True):
+        half = (want - size) * 0.5
+        step = round(half)
+        counts.append(size + (step or int(np.sign(half))))
+    scale = settings.population / sum(counts)
+    counts = [max(least, round(count * scale)) for count in counts]
+    return _exactly(counts, settings.population, least)
+
+
+def _exactly(counts: list[int], population: int, least: int) -> list[int]:
+    """Small species get what is missing, large ones give what is too much, one at a time."""
+    missing = population - sum(counts)
+    order = sorted(range(len(counts)), key=lambda row: counts[row], reverse=missing < 0)
+    step = 1 if missing > 0 else -1
+    while missing:
+        for row in order:
+            if missing and (step > 0 or counts[row] > least):
+                counts[row] += step
+                missing -= step
+    return counts
+
+
+def _least(settings: NeatSettings) -> int:
+    return max(settings.species_size, settings.elitism, 1)
+
+
+def _parents(
+    fitness: Scores, member: Ends, species: Species, settings: NeatSettings, rng: Generator
+) -> tuple[Ends, Ends]:
+    """Positions of the elites, and pairs of positions, the fitter first, one pair a child."""
+    members = [np.flatnonzero(member == number) for number in species.number.tolist()]
+    everyone = fitness[np.concatenate(members)]
+    span = max(1.0, float(everyone.max() - everyone.min()))
+    means = np.array([(float(fitness[own].mean()) - float(everyone.min())) / span for own in members])
+    counts = offspring_counts(means, np.array([len(own) for own in members]), settings)
+    elites, pairs = [], []
+    for own, count in zip(members, counts, strict=True):
+        ranked = own[np.lexsort((-own, -fitness[own]))]  # of equally fit ones the newest first
+        kept = ranked[: min(settings.elitism, count)]
+        able = ranked[: max(math.ceil(settings.survival * len(ranked)), 2)]
+        elites.append(kept)
+        pairs.append(able[rng.integers(0, len(able), (count - len(kept), 2))])
+    chosen = np.concatenate(pairs)
+    first_is_fitter = fitness[chosen[:, 0]] > fitness[chosen[:, 1]]
+    return np.concatenate(elites), np.where(first_is_fitter[:, None], chosen, chosen[:, ::-1])

@@ -1,0 +1,133 @@
+"""The Python face: the same runs as on the command line, with data from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atoll.config import merge, resolve
+from atoll.data import Federated
+from atoll.data.catalog import DATASETS
+from atoll.data.settings import name_or_folder
+from atoll.errors import ConfigError
+from atoll.run import launch
+from atoll.run.launch import IN_MEMORY
+from atoll.run.loop import Watcher
+from atoll.run.reader import Run, load
+from atoll.run.retrain import assemble_retraining
+
+
+def search(
+    method: str,
+    data: str | Path | Mapping[str, Any] | Federated,
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    preset: str = "small",
+    seed: int = 1,
+    workers: int | None = None,
+    data_dir: str | Path | None = None,
+    watcher: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **method_settings: Any,
+) -> Run:
+    """Run a method and return its `Run`.
+
+    `data` is the name of a data set, a folder of own data, a table as in an experiment file's `[data]`, or a
+    `Federated`. Further keywords are settings of the method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
+    """
+    own = {**method_settings, **({} if rounds is None else {"rounds": rounds})}
+    raw: dict[str, Any] = {"method": method, "preset": preset, "seed": seed, "data": _table(data), method: own}
+    if workers is not None:
+        raw["engine"] = {"workers": workers}
+    experiment = resolve(merge(raw, settings or {}))
+    memory = data if isinstance(data, Federated) else None
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+
+
+def retrain(
+    path: str | Path,
+    pick: str | Sequence[str] = "high",
+    *,
+    out: str | Path,
+    beside: Sequence[str | Path] = (),
+    start: str = "scratch",
+    groups: int | None = None,
+    rounds: int | None = None,
+    clients: int | None = None,
+    partition: str | None = None,
+    central: bool = False,
+    cells: int | None = None,
+    channels: int | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    data: str | Path | Mapping[str, Any] | Federated | None = None,
+    data_dir: str | Path | None = None,
+    watcher: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **method_settings: Any,
+) -> Run:
+    """Train networks of a run, from scratch or from what the run `found`; options as on the command line.
+
+    `pick` names one network or several. Networks of the runs `beside` are trained with them. Other `data` is given as
+    to `search`; data in memory is given again. With `groups` the networks are trained in parallel, each on a group of
+    clients. `settings` are tables of an experiment file, such as `{"network": {...}}`; further keywords are settings of
+    the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
+    """
+    options = {
+        "rounds": rounds,
+        "retrain.groups": groups,
+        "data.clients": clients,
+        "data.partition": partition,
+        "central": central,
+        "cells": cells,
+        "channels": channels,
+        "seed": seed,
+        "engine.workers": workers,
+    }
+    named = {} if data is None else {"data": _table(data)}
+    others = [load(other) for other in beside]
+    picks = pick.split(",") if isinstance(pick, str) else list(pick)
+    raw = assemble_retraining(load(path), picks, options | named, start=start, beside=others)
+    experiment = resolve(merge(merge(raw, {raw["method"]: method_settings}), settings or {}))
+    memory = data if isinstance(data, Federated) else None
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+
+
+def resume(
+    path: str | Path,
+    *,
+    rounds: int | None = None,
+    data: Federated | None = None,
+    data_dir: str | Path | None = None,
+    workers: int | None = None,
+    accept_changes: bool = False,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Go on with a run; one on data in memory needs that data again. Options as on the command line."""
+    folder = None if data_dir is None else Path(data_dir)
+    return launch.resume(
+        Path(path),
+        rounds=rounds,
+        data=data,
+        data_dir=folder,
+        workers=workers,
+        accept_changes=accept_changes,
+        watcher=watcher,
+    )
+
+
+def _table(data: str | Path | Mapping[str, Any] | Federated) -> dict[str, Any]:
+    if isinstance(data, Federated):
+        return {"name": IN_MEMORY}
+    if isinstance(data, Mapping):
+        return dict(data)
+    if isinstance(data, (str, Path)):
+        return dict(name_or_folder(str(data), list(DATASETS)))
+    raise ConfigError(
+        f"data = {data!r}: give a data set's name, a folder, a table of data settings or a Federated",
+        code="bad-data-argument",
+    )

@@ -1,0 +1,1 @@
+"""The command line. Commands without logic: what they do is elsewhere."""

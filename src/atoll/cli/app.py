@@ -1,0 +1,84 @@
+"""The command line. Commands only: what they do is elsewhere.
+
+Exit codes: 0 done; 1 a fault of Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run
+directory is damaged; 130 stopped by Ctrl-C after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from atoll.cli import data, federation, inspect, run
+from atoll.cli.console import DataDir, complain, out_console
+from atoll.errors import AtollError, ConfigError
+
+app = typer.Typer(
+    help="Federated neural architecture search: find the right network for data that stays where it is.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for command in (
+    run.run,
+    run.resume,
+    run.retrain,
+    run.sweep,
+    run.show,
+    inspect.compare,
+    inspect.cost,
+    inspect.explain,
+    inspect.figures,
+    inspect.methods,
+    data.partition,
+):
+    app.command()(command)
+app.add_typer(data.app, name="datasets")
+app.add_typer(data.devices_app, name="devices")
+app.add_typer(federation.app, name="federation")
+app.add_typer(federation.site_app, name="site")
+
+
+@app.command()
+def doctor(
+    data_dir: DataDir = None,
+    federation_dir: federation.Examined = None,
+    site_data: Annotated[
+        Path | None, typer.Option("--data", help="With a site's bundle: look at this data, too.")
+    ] = None,
+) -> None:
+    """Versions, cores, and which data is found: the first thing to send with a question."""
+    from atoll.report.tables import health_table
+
+    if federation_dir is not None:
+        raise typer.Exit(federation.examine(federation_dir, site_data))
+    out_console.print(health_table(data_dir))
+
+
+def main() -> None:
+    """The program `atoll`: a user's mistake is one line on the error stream, never a traceback."""
+    from atoll.training.determinism import prepare_environment
+
+    prepare_environment()
+    try:
+        sys.exit(app(standalone_mode=False))  # a command that ends early gives its exit code, the others None
+    except click.exceptions.NoArgsIsHelpError:
+        sys.exit(2)  # typer has shown the help
+    except click.ClickException as problem:
+        complain(problem.format_message())
+        sys.exit(2)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        complain("stopped at once; the last checkpoint stands")
+        sys.exit(run.INTERRUPTED)
+    except AtollError as problem:
+        complain(f"{problem} [{problem.code}]" if problem.code else str(problem))
+        sys.exit(problem.exit_code)
+    except OSError as problem:
+        complain(
+            f"{problem.filename or 'file system'}: {problem.strerror or problem}; make room or choose another folder"
+        )
+        sys.exit(ConfigError.exit_code)

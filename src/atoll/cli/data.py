@@ -1,0 +1,171 @@
+"""`atoll datasets`: what data there is, fetching and dealing it out; `atoll partition`: who holds which classes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from atoll.cli.console import DataDir, Settings, error_console, out_console, tell
+from atoll.devices import SHIPPED, DeviceProfile, LayerWork, device_profile
+from atoll.errors import ConfigError
+
+app = typer.Typer(help="Data sets: what there is, and fetching the image sets.", invoke_without_command=True)
+
+
+@app.callback()
+def datasets(context: typer.Context, data_dir: DataDir = None) -> None:
+    """The data sets there are, and which are present."""
+    if context.invoked_subcommand is not None:
+        return
+    from atoll.data import catalogue
+
+    table = Table("name", "kind", "rows", "classes", "present", "where from")
+    for entry in catalogue(data_dir):
+        present = "yes" if entry.present else "no"
+        table.add_row(entry.name, entry.kind, entry.rows, str(entry.classes), present, entry.origin)
+    out_console.print(table)
+
+
+@app.command()
+def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_dir: DataDir = None) -> None:
+    """Download an image data set from its official address (resumed when cut, checksum verified)."""
+    from atoll.data.fetch import fetch as fetch_files
+    from atoll.report.terminal import downloading
+
+    folder = data_dir or os.environ.get("ATOLL_DATA")
+    if not folder:
+        raise ConfigError(
+            f"{name}: where to? name a folder with --data-dir, or in the environment's ATOLL_DATA",
+            code="no-download-folder",
+        )
+    with downloading(error_console) as progress:
+        files = fetch_files(name, folder, progress=progress)
+    tell(f"{name}: in {files[0].parent}")
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(help="A data set; see `atoll datasets`.")],
+    out: Annotated[Path, typer.Option(help="The folder of the files.")],
+    clients: Annotated[int | None, typer.Option(help="How many clients the rows are dealt out to.")] = None,
+    names: Annotated[str | None, typer.Option(help="The clients' names: north,south,west")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, ...")] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Write a data set's training rows as one CSV (tables) or NPZ file (images) per client."""
+    from atoll.data.files.export import export as write_files
+
+    called = None if names is None else [word.strip() for word in names.split(",")]
+    for path, rows in write_files(name, out, called, clients, partition, seed, data_dir):
+        tell(f"{path}: {rows:,} rows")
+
+
+def partition(
+    target: Annotated[str, typer.Argument(help="An experiment file (.toml), a data set or a folder of own data.")],
+    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
+    rule: Annotated[str | None, typer.Option("--partition", help="iid, dirichlet:0.5, classes:5, ...")] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    out: Annotated[Path, typer.Option(help="The picture (png or svg).")] = Path("partition.png"),
+    data_dir: DataDir = None,
+    settings: Settings = None,
+) -> None:
+    """Who holds which classes: a table, and a picture."""
+    from atoll.data import load
+    from atoll.report.figures.partition import draw_partition
+    from atoll.report.tables import partition_table
+    from atoll.run.assemble import assemble_data
+
+    options = {"data.clients": clients, "data.partition": rule, "seed": seed}
+    data_settings, data_seed = assemble_data(target, options, settings or [])
+    federated = load(data_settings, data_seed, data_dir)
+    out_console.print(partition_table(federated))
+    draw_partition(federated, out)
+    tell(f"drawn in {out}")
+
+
+devices_app = typer.Typer(
+    help="Device profiles: what there is, and measuring the present machine.", invoke_without_command=True
+)
+
+
+@devices_app.callback()
+def devices(
+    context: typer.Context,
+    file: Annotated[list[str] | None, typer.Option("--device", help="Also an own one: a file (.toml).")] = None,
+) -> None:
+    """The profiles there are, with their figures."""
+    if context.invoked_subcommand is not None:
+        return
+    from atoll.report.tables import devices_table
+
+    names = [*SHIPPED, *(file or [])]
+    out_console.print(devices_table({name: device_profile(name) for name in names}))
+
+
+@devices_app.command()
+def measure(
+    out: Annotated[Path, typer.Option(help="The profile's file (.toml).")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="Time the layers of: convnet, mobilenet, ... (repeat)")
+    ] = None,
+    shape: Annotated[str, typer.Option("--input", help="Of one sample: channels x height x width.")] = "3x32x32",
+    classes: Annotated[int, typer.Option(help="How many classes the models tell apart.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Forward passes of a layer; their median counts.")] = 15,
+    watts: Annotated[float | None, typer.Option(help="What this machine draws while it computes.")] = None,
+    links: Annotated[str, typer.Option(help="The profile to take the speeds of sending from.")] = "phone",
+) -> None:
+    """Time single layers on this machine and write a profile of it. Links are not measured: edit the file."""
+    import platform
+
+    from atoll.devices.measure import measure_profile, profile_text
+    from atoll.devices.resources import trace_of
+    from atoll.spaces import canonical
+
+    if out.suffix != ".toml":
+        raise ConfigError(
+            f"--out {str(out)!r}: a profile is a .toml file; end the name with .toml", code="profile-name-not-toml"
+        )
+    if watts is not None and not watts > 0:
+        raise ConfigError(
+            f"--watts {watts}: give what the machine draws, a number above 0, or leave it out",
+            code="watts-not-positive",
+        )
+    base, sides = device_profile(links), _sides(shape)
+    layers: list[LayerWork] = []
+    for name in model or ["convnet"]:
+        arch = {"space": "fixed", "model": name, "input": sides, "classes": classes}
+        layers += trace_of(canonical(arch)).layers
+    words = f"{platform.machine()}, one thread; layers of {', '.join(model or ['convnet'])} at {shape}"
+    with out_console.status("timing layers") as status:
+
+        def watch(done: int, whole: int) -> None:
+            status.update(f"timing layers: {done} of {whole}")
+
+        profile = measure_profile(layers, repeats, base, words, watts, watch)
+    remark = (
+        f"Measured by `atoll devices measure`, median of {repeats}. Links as of the profile {links!r}: set your own."
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(profile_text(profile, remark), encoding="utf-8")
+    _report(profile, out)
+
+
+def _report(profile: DeviceProfile, out: Path) -> None:
+    rows = len(profile.layers.root)
+    text = f"{rows} layers timed, {profile.macs_per_second / 1e9:.2f} GMAC/s; written: {out}"
+    tell(text)
+
+
+def _sides(text: str) -> list[int]:
+    parts = text.lower().split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(
+            f"--input {text!r}: give channels x height x width, such as 3x32x32, or a number of features",
+            code="bad-input-shape",
+        )
+    return [int(part) for part in parts]

@@ -1,0 +1,210 @@
+"""`atoll federation`: making and running the server's side of a real federation."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from atoll.cli.console import out_console, tell
+from atoll.deploy.layout import PORT
+from atoll.errors import SiteError
+from atoll.report.terminal import cell
+
+if TYPE_CHECKING:
+    from atoll.deploy.bundle import Bundle
+    from atoll.deploy.data_check import DataSummary
+
+
+@contextmanager
+def foreground() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C, SIGTERM and a closed terminal set a flag, which the function given tells; what runs can end in order."""
+    told: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: told.append(number)) for number in numbers}
+    try:
+        yield lambda: bool(told)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+app = typer.Typer(help="A real federation's server: make it, run it, see who is there.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's directory on the server.")]
+Examined = Annotated[
+    Path | None,
+    typer.Option("--federation", help="A federation's directory or a site's bundle: what is wrong with it."),
+]
+SiteName = Annotated[str, typer.Argument(metavar="NAME", help="A site's name.")]
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new directory.")],
+    sites: Annotated[str, typer.Option(help="The sites' names, separated by commas: north,south,west")],
+    host: Annotated[str, typer.Option(help="The name or IP address by which sites reach this machine.")],
+    port: Annotated[int, typer.Option(help="The one port that sites must be able to reach.")] = PORT,
+    link_port: Annotated[int | None, typer.Option(help="A port for this machine's own use; default: PORT + 1.")] = None,
+) -> None:
+    """Make a federation: authority, certificates, keys, the proxy's configuration and a bundle for every site."""
+    from atoll.deploy.founding import found
+
+    names = [name.strip() for name in sites.split(",")]
+    layout = found(folder, names, host, port, link_port)
+    tell(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
+    tell(f"hand each site its folder on a safe way: {', '.join(str(folder / 'bundles' / name) for name in names)}")
+    tell(f"start the server with: atoll federation server {folder}")
+
+
+@app.command()
+def server(
+    folder: Folder,
+    proxy: Annotated[bool, typer.Option(help="Also start nginx; without it, run nginx yourself.")] = True,
+) -> None:
+    """Run link and proxy in the foreground; stops everything on Ctrl-C or SIGTERM."""
+    from atoll.deploy.layout import Layout
+    from atoll.deploy.server import serve
+
+    layout = Layout.open(folder)
+    with foreground() as stop:
+        serve(layout, tell, stop, proxy)
+
+
+@app.command()
+def status(
+    folder: Folder,
+    wait: Annotated[float, typer.Option(help="Wait up to so many seconds until all sites are connected.")] = 0.0,
+) -> None:
+    """Which sites belong, who is connected and since when not, their versions, and the runs."""
+    from atoll.deploy.layout import Layout
+    from atoll.deploy.status import wait_for_sites
+
+    now = wait_for_sites(Layout.open(folder), wait)
+    if now.note:
+        tell(now.note)
+    table = Table("site", "state", "last seen", "rows", "versions")
+    for site in now.sites:
+        seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
+        rows = str(sum(site.hello.get("sizes", {}).values()) or "")
+        versions = ", ".join(f"{name} {text}" for name, text in site.hello.get("versions", {}).items())
+        table.add_row(cell(site.name), site.state, seen, rows, cell(versions))
+    out_console.print(table)
+    for run in now.runs:
+        tell(f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip())
+    absent = [site.name for site in now.sites if site.state != "online"]
+    if wait and absent:
+        raise SiteError(
+            f"after {wait:g} s not connected: {', '.join(absent)}; see: atoll doctor --federation {folder}",
+            code="sites-not-connected",
+        )
+
+
+@app.command()
+def add(folder: Folder, name: SiteName) -> None:
+    """One more site: makes its key and bundle. A running server lets it in within seconds."""
+    from atoll.deploy.founding import add_site
+    from atoll.deploy.layout import Layout
+
+    tell(f"made {add_site(Layout.open(folder), name)}; hand it to the site on a safe way")
+
+
+@app.command()
+def remove(folder: Folder, name: SiteName) -> None:
+    """Shut a site out for ever. A running server drops it within seconds."""
+    from atoll.deploy.founding import remove_site
+    from atoll.deploy.layout import Layout
+
+    remove_site(Layout.open(folder), name)
+    tell(f"site {name} belongs to the federation no more; its key is refused from now on")
+
+
+@app.command()
+def renew(folder: Folder) -> None:
+    """A new certificate for the server, two years long, under the same authority: sites keep their bundles."""
+    from atoll.deploy.founding import renew as renew_certificate
+    from atoll.deploy.layout import Layout
+
+    renew_certificate(Layout.open(folder))
+    tell(f"renewed; restart the server: atoll federation server {folder}")
+
+
+def examine(place: Path, data: Path | None) -> int:
+    """`atoll doctor --federation`: prints every finding; the exit code is 2 if something is wrong."""
+    from atoll.deploy.doctor import examine as findings
+
+    found = findings(place, data)
+    for finding in found:
+        out_console.print("ok    " if finding.ok else "WRONG ", style="green" if finding.ok else "red", end="")
+        tell(finding.text)
+    return 0 if all(finding.ok for finding in found) else 2
+
+
+site_app = typer.Typer(help="A site of a real federation: join it with data that stays here.", no_args_is_help=True)
+
+SHARED = """\
+what the server will get from this site, when a run asks for it:
+  - names of the columns and classes, how many rows there are for training, validation and test
+  - the number, mean and variance of each column, if the run scales all sites alike (scale = "federated")
+  - updates of models trained here, and how many rows they get right
+  - versions of Python and of the packages in use
+what stays here: every row. What a run may ask for is limited by {file}"""
+
+
+@site_app.callback()
+def site() -> None:
+    """A site of a real federation: join it with data that stays here."""
+
+
+@site_app.command()
+def join(
+    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that the operator gave to this site.")],
+    data: Annotated[Path, typer.Option(help="This site's data: a folder with one CSV or NPZ file, or pictures.")],
+    label: Annotated[str, typer.Option(help="The column of the class, for the look at the data.")] = "label",
+    share_labels: Annotated[
+        bool | None, typer.Option(help="May the number of rows per class leave this site? Asked if not given.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Ask nothing; label counts stay here unless allowed before.")
+    ] = False,
+) -> None:
+    """Check the data, show what will be shared, and stay connected until Ctrl-C or SIGTERM."""
+    from atoll.deploy.bundle import Bundle
+    from atoll.deploy.data_check import look
+    from atoll.deploy.node import run_node
+    from atoll.deploy.site_file import answer_labels
+
+    bundle = Bundle.open(folder)
+    _tell(bundle, look(data, label, bundle.site.name))
+    allowed = _labels(bundle, share_labels, yes)
+    if not yes and not typer.confirm(f"join the federation at {bundle.site.link} as site '{bundle.site.name}'?"):
+        raise typer.Exit(0)
+    answer_labels(bundle.file, allowed)
+    with foreground() as stop:
+        run_node(bundle, data.resolve(), tell, stop, label=label)
+
+
+def _tell(bundle: Bundle, summary: DataSummary) -> None:
+    columns = f" ({', '.join(summary.columns[:6])}{', ...' if len(summary.columns) > 6 else ''})"
+    tell(f"site '{bundle.site.name}': {summary.rows:,} rows, {summary.form}{columns if summary.columns else ''}")
+    counted = (f"{name}: {count:,}" for name, count in zip(summary.classes, summary.per_class, strict=True))
+    tell(f"classes: {', '.join(counted)}")
+    if summary.note:
+        tell(f"note: {summary.note}")
+    for line in SHARED.format(file=bundle.file).splitlines():
+        tell(line)
+
+
+def _labels(bundle: Bundle, given: bool | None, yes: bool) -> bool:
+    """May label counts leave? What the command says, else what is asked, else what was answered before."""
+    before = bundle.site.share_labels
+    allowed = before if given is None else given
+    if given is None and not yes:
+        allowed = typer.confirm("may the number of rows per class leave this site, too?", default=before)
+    tell(f"rows per class: {'the server may know them' if allowed else 'stay here'}")
+    return allowed

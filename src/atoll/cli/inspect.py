@@ -1,0 +1,94 @@
+"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in words and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from atoll.cli.console import out_console, tell
+
+
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
+    out: Annotated[Path | None, typer.Option(help="Also a picture with box plots (png or svg).")] = None,
+) -> None:
+    """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
+    from atoll.report.compare import draw_boxes, gather, markdown
+
+    groups = gather(directories)
+    tell(markdown(groups), end="")
+    if out is not None:
+        draw_boxes(groups, out)
+        tell(f"drawn in {out}")
+
+
+def explain(
+    directory: Annotated[Path, typer.Argument(help="A run directory of a method that evolves networks.")],
+    pick: Annotated[str, typer.Option(help="Which network: high (the global one), personal-CLIENT, ...")] = "high",
+    out: Annotated[Path | None, typer.Option(help="The folder of the files; default RUN/explained-PICK.")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also network.onnx; needs the extra `export`.")] = False,
+) -> None:
+    """Draw an evolved network, write it as formulas, list its features, and export it as a plain NumPy file."""
+    from atoll.report.explain.files import explain as write_files
+    from atoll.run.reader import load
+
+    folder = out if out is not None else directory / f"explained-{pick}"
+    for path in write_files(load(directory), pick, folder, onnx):
+        tell(f"written: {path}")
+    tell((folder / "formula.txt").read_text(encoding="utf-8"), end="")
+
+
+def figures(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, drawn together.")],
+    beside: Annotated[list[Path] | None, typer.Option(help="A run to compare with; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the pictures; default figures/ in the first run.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="png or svg.")] = "png",
+) -> None:
+    """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
+    from atoll.report.figures.catalogue import draw_figures
+
+    for path in draw_figures(directories, beside or [], out, kind):
+        tell(f"drawn in {path}")
+
+
+def methods() -> None:
+    """The methods there are."""
+    from atoll.methods import find_method, method_names
+
+    table = Table("method", "what it does")
+    for name in method_names():
+        table.add_row(name, find_method(name).summary)
+    out_console.print(table)
+
+
+def cost(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, finished or not.")],
+    device: Annotated[str | None, typer.Option(help="Also seconds and joules: phone, board or a file (.toml).")] = None,
+    against: Annotated[Path | None, typer.Option(help="The run to compare with; default the first one.")] = None,
+    search_only: Annotated[
+        bool, typer.Option("--search-only", help="Without training before and after the search, and final measuring.")
+    ] = False,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first so many of the search.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a picture with bars (png or svg).")] = None,
+) -> None:
+    """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
+    from atoll.devices import device_profile
+    from atoll.report.figures.catalogue import named_runs
+    from atoll.report.figures.cost import bill, draw_cost
+    from atoll.report.tables import cost_table
+
+    profile = device_profile(device) if device is not None else None
+    folders = [*directories]
+    if against is not None and against.absolute() not in {folder.absolute() for folder in folders}:
+        folders.append(against)
+    bills = [bill(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
+    reference = bills[0]
+    if against is not None:
+        reference = bills[[folder.absolute() for folder in folders].index(against.absolute())]
+    out_console.print(cost_table(bills, reference, device))
+    if out is not None:
+        path = draw_cost(bills, reference, out)
+        tell(f"drawn in {path}")

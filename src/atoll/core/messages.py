@@ -1,0 +1,165 @@
+"""What the server and the clients say to each other.
+
+A payload is a dict of JSON values, numpy arrays and `Tensors`; `wire.py` refuses anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Payload = dict[str, Any]
+
+Part = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+
+
+class Tensors(Mapping[str, Array]):
+    """Named arrays (a state dict, or a slice of one). Immutable: the arrays are marked read-only.
+
+    A tensor's identity on the wire is its content, so a receiver that holds it already is not sent it again.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays: dict[str, Array] = {}
+        self._digests: dict[str, str] = {}
+        self._codings: dict[str, tuple[int, int]] = {}  # how each is best written, filled in by the wire
+        for name, array in arrays.items():
+            if not isinstance(name, str):
+                raise TypeError(f"a tensor's name must be text, not {name!r}")
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"tensor {name!r} is a {type(array).__name__}, not a numpy array")
+            fixed = np.ascontiguousarray(array).reshape(array.shape)
+            if fixed is array and array.flags.writeable:
+                fixed = array.view()
+            fixed.flags.writeable = False
+            self._arrays[name] = fixed
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"Tensors({len(self)} arrays, {self.nbytes:,} bytes)"
+
+    @cached_property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def digest(self, name: str) -> str:
+        """The content name of one tensor, computed once."""
+        if name not in self._digests:
+            self._digests[name] = content_name(self._arrays[name])
+        return self._digests[name]
+
+    def coding(self, name: str, best: Callable[[Array], tuple[int, int]]) -> tuple[int, int]:
+        """What `best` says of one tensor, asked once: the same weights go to many clients."""
+        if name not in self._codings:
+            self._codings[name] = best(self._arrays[name])
+        return self._codings[name]
+
+    def know(self, digests: Mapping[str, str]) -> None:
+        """Take over content names that the wire has carried along, to save hashing."""
+        self._digests.update(digests)
+
+    def slice(self, names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> Tensors:
+        """The tensors of these names: no copies, digests already known are kept."""
+        part = Tensors({})
+        for name in names:
+            part._arrays[name] = self._arrays[name]
+            if name in self._digests:
+                part._digests[name] = self._digests[name]
+            if name in self._codings:
+                part._codings[name] = self._codings[name]
+        return part
+
+    def replaced(self, changed: Mapping[str, Array]) -> Tensors:
+        """These tensors with some of them replaced; digests of the others are kept."""
+        new = Tensors({name: changed.get(name, array) for name, array in self._arrays.items()})
+        new._digests = {name: digest for name, digest in self._digests.items() if name not in changed}
+        return new
+
+    def whole_digest(self) -> str:
+        """One content name for all of them together."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in sorted(self._arrays):
+            digest.update(f"{name}={self.digest(name)};".encode())
+        return digest.hexdigest()
+
+
+def content_name(array: Array) -> str:
+    """128 bits over dtype, shape and bytes: equal names mean equal tensors."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The shape of the data that every client of a federation shares."""
+
+    kind: Literal["image", "table"]
+    shape: tuple[int, ...]  # image: channels, height, width; table: (features,)
+    classes: tuple[str, ...]
+    features: tuple[str, ...] = ()  # names of a table's columns
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes)
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """All that the server may know of a client."""
+
+    name: str
+    sizes: Mapping[Part, int]
+    schema: Schema
+    labels: tuple[int, ...] | None = None  # training rows per class, if the client shares them
+    bandwidth: float | None = None  # bytes per second
+    speed: float | None = None  # multiply-accumulates per second
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of work for one client.
+
+    `job` names a function as `module:name`; the module's `JOBS` holds it. `macs` is what the server reckons the
+    work costs the client. `returns` describes what may come back (see `core/checks.py`). An `audit` task
+    measures for the report only and is not charged to the search.
+    """
+
+    id: str
+    client: str
+    job: str
+    payload: Payload
+    macs: int = 0
+    returns: Any = None
+    test_evaluation: bool = False
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of a task: a payload, or an error in words."""
+
+    task: Task
+    payload: Payload = field(default_factory=dict)
+    error: str | None = None
+    round: int = 0  # the round in which its task was sent
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None

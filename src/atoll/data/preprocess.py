@@ -1,0 +1,162 @@
+"""From stored numbers to what a network sees: unit range, logarithm, zero mean and unit variance.
+
+`client`     each client by the mean and variance of its own training rows; nothing leaves it
+`federated`  all clients by pooled statistics: every client's count, mean and sum of squared deviations of its training
+             rows LEAVE THE CLIENT (three numbers a feature), which is why it is a setting
+Tables are scaled feature by feature, images channel by channel. A constant feature keeps its width (deviation 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from atoll.core.messages import Array
+from atoll.data.partition import Indices
+from atoll.data.source import Missing, Scale
+from atoll.errors import DataError
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How stored rows become float32. `mean` and `deviation` have one row per client, one row for all, or none."""
+
+    logarithm: bool
+    mean: Floats
+    deviation: Floats
+
+    def apply(self, stored: Array, client: int) -> Floats:
+        """The rows of one client, as a fresh array."""
+        values = to_float(stored, self.logarithm)
+        if len(self.mean):
+            row = client if len(self.mean) > 1 else 0
+            shape = (1, -1) + (1,) * (values.ndim - 2)
+            values -= self.mean[row].reshape(shape)
+            values /= self.deviation[row].reshape(shape)
+        return values
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations: what variance needs, and what adds up without losing digits."""
+
+    count: int
+    mean: Doubles
+    squares: Doubles
+
+    def plus(self, other: Moments) -> Moments:
+        count = self.count + other.count
+        if count == 0:
+            return self
+        shift = other.mean - self.mean
+        mean = self.mean + shift * (other.count / count)
+        return Moments(count, mean, self.squares + other.squares + shift**2 * (self.count * other.count / count))
+
+    def deviation(self) -> Doubles:
+        """Standard deviation; 1 where the feature is constant up to rounding."""
+        variance = self.squares / max(self.count, 1)
+        return np.where(variance <= 1e-24 * self.mean**2, 1.0, np.sqrt(variance))
+
+
+def moments(values: Floats) -> Moments:
+    """The moments of one client's rows, per feature (tables) or channel (images)."""
+    axes = (0, *range(2, values.ndim))
+    wide = values.astype(np.float64)
+    count = wide.size // wide.shape[1]
+    if count == 0:
+        return Moments(0, np.zeros(wide.shape[1]), np.zeros(wide.shape[1]))
+    mean = wide.mean(axis=axes)
+    centred = wide - mean.reshape((1, -1) + (1,) * (wide.ndim - 2))
+    return Moments(count, mean, (centred**2).sum(axis=axes))
+
+
+def fit(scale: Scale, logarithm: bool, clients: int, training: Callable[[int], Array]) -> Scaling:
+    """Statistics over the clients' training rows; `training(i)` gives the stored ones of client `i`."""
+    if scale == "none":
+        nothing = np.zeros((0, 0), dtype=np.float32)
+        return Scaling(logarithm, nothing, nothing)
+    each = (moments(to_float(training(client), logarithm)) for client in range(clients))
+    return scaling_of([pooled(each)] if scale == "federated" else list(each), logarithm)
+
+
+def pooled(each: Iterable[Moments]) -> Moments:
+    """The moments of all clients' rows together; the order of the clients decides the last bits."""
+    return reduce(Moments.plus, each)
+
+
+def scaling_of(found: Sequence[Moments], logarithm: bool) -> Scaling:
+    """The scaling by these moments: one row of them for all clients, or one a client."""
+    mean = np.array([one.mean for one in found], dtype=np.float32)
+    deviation = np.array([one.deviation() for one in found], dtype=np.float32)
+    return Scaling(logarithm, mean, np.where(deviation > 0, deviation, np.float32(1)))
+
+
+def to_float(stored: Array, logarithm: bool) -> Floats:
+    """A fresh float32 copy. Images of unsigned integers are divided by their type's largest value; the logarithm
+    is log(1 + |x|) with the sign of x."""
+    if stored.ndim == 4 and stored.dtype.kind == "u":
+        values: Floats = np.divide(stored, np.float32(np.iinfo(stored.dtype).max), dtype=np.float32)
+    else:
+        values = np.array(stored, dtype=np.float32, order="C")
+    if logarithm:
+        values = np.copysign(np.log1p(np.abs(values)), values)
+    return values
+
+
+def fill_missing(
+    x: Array, rows: Indices, bounds: Indices, names: list[str], rule: Missing, features: tuple[str, ...]
+) -> Array:
+    """`x` without NaN, `x` itself if there were none.
+
+    `mean` and `median` are the client's own, over its training rows; a feature without any value there becomes 0.
+    """
+    if x.dtype.kind != "f":
+        return x
+    flat_x: Array = x.reshape(len(x), -1)
+    gaps: Array = np.isnan(flat_x)
+    holes = np.any(gaps, axis=1)
+    if not holes.any():
+        return x
+    if rule == "refuse":
+        raise DataError(_refusal(gaps, rows, bounds, names, features), code="missing-value")
+    filled = x.copy()
+    if rule == "zero":
+        return np.nan_to_num(filled, copy=False, nan=0.0)
+    flat = filled.reshape(len(x), -1)
+    for client in range(len(bounds)):
+        own = rows[bounds[client, 0] : bounds[client, 3]]
+        broken = own[holes[own]]
+        if len(broken):
+            train = flat[rows[bounds[client, 0] : bounds[client, 1]]]
+            flat[broken] = np.where(gaps[broken], _centre(train, rule), flat[broken])
+    return filled
+
+
+def _centre(train: Array, rule: Missing) -> Array:
+    """Mean or median of every feature over the values that are there; 0 where there are none."""
+    known = ~np.isnan(train)
+    centre = np.zeros(train.shape[1], dtype=train.dtype)
+    some = known.any(axis=0)
+    centre[some] = (np.nanmean if rule == "mean" else np.nanmedian)(train[:, some], axis=0)
+    return centre
+
+
+def _refusal(gaps: Array, rows: Indices, bounds: Indices, names: list[str], features: tuple[str, ...]) -> str:
+    held = rows[np.isin(rows, np.flatnonzero(gaps.any(axis=1)))]
+    row = int(held[0]) if len(held) else int(np.flatnonzero(gaps.any(axis=1))[0])
+    column = int(np.flatnonzero(gaps[row])[0])
+    where = f"'{features[column]}'" if column < len(features) else f"number {column}"
+    place = np.flatnonzero(rows == row)
+    client = int(np.searchsorted(bounds[:, 3], place[0], side="right")) if len(place) else -1
+    who = f"client '{names[client]}'" if client >= 0 else "the test rows"
+    return (
+        f"{who} has missing values, the first in feature {where}; "
+        "set data.missing to 'mean', 'median' or 'zero' to fill them, or remove these rows"
+    )

@@ -1,0 +1,196 @@
+"""Who holds which rows, part by part: the arrays behind a federation, and how they are made ready."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.core.messages import PARTS, Array, Part
+from atoll.data.files.images import appended
+from atoll.data.partition import Indices, Partition
+from atoll.data.preprocess import Floats, Scaling, fill_missing, fit
+from atoll.data.source import Missing, Scale, Source
+from atoll.data.split import Blocks, Shares, as_published, split
+from atoll.errors import DataError
+
+INDEX = "federated.json"
+FORMAT = 1
+
+
+def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None:
+    """Write everything, the index last: a folder without it was not finished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / INDEX).unlink(missing_ok=True)
+    for name, array in arrays.items():
+        # Replaced, never overwritten: another process may have the old file mapped.
+        aside = folder / f"{name}.npy.part"
+        if not _linked(array, aside):
+            with aside.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+        os.replace(aside, folder / f"{name}.npy")
+    text = json.dumps({"format": FORMAT, "arrays": sorted(arrays), **index})
+    aside = folder / f"{INDEX}.part"
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, folder / INDEX)
+
+
+def _linked(array: Array, path: Path) -> bool:
+    """A second name for the file that an array is mapped from, if it is all of a `.npy` file on the same disk."""
+    mapped: Any = array
+    while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
+        mapped = mapped.base
+    if not isinstance(mapped, np.memmap) or not str(mapped.filename).endswith(".npy"):
+        return False
+    same = array.shape == mapped.shape and array.dtype == mapped.dtype and array.strides == mapped.strides
+    if not same or os.path.getsize(str(mapped.filename)) != mapped.offset + array.nbytes:
+        return False  # a part of it, or the same bytes read in another way
+    try:
+        path.unlink(missing_ok=True)
+        os.link(str(mapped.filename), path)
+    except OSError:
+        return False
+    return True
+
+
+def read(folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays, mapped read-only from disk, and the index."""
+    path = folder / INDEX
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(
+            f"'{folder}' holds no saved federation ({INDEX} is missing); save one there first",
+            code="no-saved-federation",
+        ) from None
+    except ValueError as error:
+        raise DataError(f"'{path}' is not readable ({error}); save the federation again", code="file-damaged") from None
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise DataError(
+            f"'{path}' is not of format {FORMAT}; save the federation again with this version",
+            code="wrong-format-version",
+        )
+    arrays = {}
+    for name in index["arrays"]:
+        try:
+            mapped = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"'{folder / name}.npy' is damaged ({error}); save the federation again", code="file-damaged"
+            ) from None
+        arrays[name] = np.asarray(mapped)
+    return arrays, index
+
+
+SLICE = 2000  # rows of the official test set that one pseudo-client holds
+EVERYBODY = "everybody"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done with the rows once it is known who holds them."""
+
+    split: Shares = (0.6, 0.2, 0.2)
+    blocks: Blocks = "random"
+    scale: Scale = "none"
+    logarithm: bool = False
+    missing: Missing = "refuse"
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """`rows[bounds[i, p]:bounds[i, p + 1]]` are the rows of part `p` that holder `i` has. The holders are the
+    clients, in the order of `names`, and then the benchmark slices, which have a test part only."""
+
+    x: Array
+    y: Indices
+    rows: Indices
+    bounds: Indices
+    scaling: Scaling
+    names: list[str]
+    benchmark: list[str]
+
+    def rows_of(self, holder: int, part: Part) -> Indices:
+        number = PARTS.index(part)
+        return self.rows[self.bounds[holder, number] : self.bounds[holder, number + 1]]
+
+    def gather(self, holder: int, rows: Indices) -> Floats:
+        """These rows as the holder's network sees them, in a fresh array."""
+        return self.scaling.apply(np.take(self.x, rows, axis=0), holder)
+
+
+def prepare(
+    source: Source, partition: Partition, names: Sequence[str], preparation: Preparation, seed: int
+) -> Holdings:
+    """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling."""
+    names = list(names)
+    if preparation.blocks == "official":
+        if source.parts is None:
+            raise DataError(
+                "data.blocks = 'official': this data has no published parts; use random or contiguous",
+                code="no-published-parts",
+            )
+        rows, bounds = as_published(partition, source.parts, names)
+    else:
+        rows, bounds = split(partition, source.y, names, preparation.split, seed, preparation.blocks)
+    x = fill_missing(source.x, rows, bounds, names, preparation.missing, source.schema.features)
+    y = source.y
+    benchmark: list[str] = []
+    if source.test is not None:
+        slices = _slices(len(source.test[1]))
+        benchmark = [f"benchmark-{number:02d}" for number in range(len(slices))]
+        bounds = np.concatenate([bounds, len(rows) + slices])
+        rows = np.concatenate([rows, len(y) + np.arange(len(source.test[1]))])
+        x, y = appended(x, source.test[0]), np.concatenate([y, source.test[1]])
+
+    def scaled_by(holder: int) -> Array:
+        # A test slice has no training rows: when clients scale by their own rows, it does so by its own too.
+        part = 2 if holder >= len(names) else 0
+        return np.take(x, rows[bounds[holder, part] : bounds[holder, part + 1]], axis=0)
+
+    holders = len(bounds) if preparation.scale == "client" else len(names)
+    scaling = fit(preparation.scale, preparation.logarithm, holders, scaled_by)
+    return Holdings(x, y, rows, bounds, scaling, names, benchmark)
+
+
+def pool(held: Holdings) -> Holdings:
+    """The same rows in the same parts and on the same scale, all in one client's hands."""
+    if len(held.scaling.mean) > 1:
+        held = _scaled(held)
+    clients = len(held.names)
+    pieces = [held.rows_of(client, part) for part in PARTS for client in range(clients)]
+    first = int(held.bounds[clients - 1, 3])
+    own = np.diff(held.bounds[:clients], axis=1).sum(axis=0)
+    everybody = np.concatenate([[0], np.cumsum(own)])[None].astype(np.int64)
+    return replace(
+        held,
+        rows=np.concatenate([*pieces, held.rows[first:]]),
+        bounds=np.concatenate([everybody, held.bounds[clients:]]),
+        names=[EVERYBODY],
+    )
+
+
+def _scaled(held: Holdings) -> Holdings:
+    """Every holder's own scaling applied once and for all, since a pool has only one scale."""
+    x = np.empty(held.x.shape, dtype=np.float32)
+    for holder in range(len(held.bounds)):
+        rows = held.rows[held.bounds[holder, 0] : held.bounds[holder, 3]]
+        x[rows] = held.gather(holder, rows)
+    nothing = np.zeros((0, 0), dtype=np.float32)
+    return replace(held, x=x, scaling=Scaling(False, nothing, nothing))
+
+
+def _slices(rows: int) -> Indices:
+    """Bounds (slices x 4) of the official test set, all of it part "test"."""
+    starts = np.arange(0, rows, SLICE)
+    ends = np.minimum(starts + SLICE, rows)
+    if len(starts) > 1 and ends[-1] - starts[-1] == 1:
+        # A slice of one row would break batch norm: the slice before it gives up a hundred.
+        starts[-1] -= 100
+        ends[-2] -= 100
+    return np.stack([starts, starts, starts, ends], axis=1)

@@ -1,0 +1,1 @@
+"""Readers of the data sets that Atoll knows by name."""

@@ -1,0 +1,222 @@
+"""CelebA by identity, as LEAF deals it out: a client is a person with at least five pictures.
+
+`celeba` reads the published files: img_align_celeba/*.jpg, list_attr_celeba.txt and identity_CelebA.txt. A class is
+a combination of attributes: Smiling, Male and Mouth_Slightly_Open give the federated NetAdapt paper's eight (9,343
+clients, 200,288 pictures). `celeba_leaf` reads what LEAF's own scripts wrote (all_data/*.json, or train/*.json and
+test/*.json, with users, user_data, x and y) and keeps their clients and labels; a client's train and test rows are
+put together again and split as the settings say. Pictures are stretched to a square, as LEAF does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.core.messages import Schema
+from atoll.data.files.images import ImageFiles, first_place
+from atoll.data.naming import group_by_id
+from atoll.data.source import Source
+from atoll.errors import DataError, nearest
+
+FOLDER, ATTRIBUTES, IDENTITIES = "img_align_celeba", "list_attr_celeba.txt", "identity_CelebA.txt"
+CHOSEN = ("Smiling", "Male", "Mouth_Slightly_Open")
+LEAST = 5  # pictures of a person
+SIZE = 128
+PLACES = ("", "celeba", "celeba/raw", "raw", "celeba/data/raw", "data/raw")
+
+
+def present(folder: Path) -> bool:
+    return first_place(folder, PLACES, _is_raw) is not None
+
+
+def leaf_present(folder: Path) -> bool:
+    return bool(_json_files(folder)) and first_place(folder, PLACES, _has_images) is not None
+
+
+def read(folder: Path | None, size: int | None = None, attributes: Sequence[str] | None = None) -> Source:
+    """All pictures of people with at least LEAST of them."""
+    root = _root(folder)
+    chosen = tuple(CHOSEN if attributes is None else attributes)
+    codes = _classes_of(root / ATTRIBUTES, chosen)
+    owners = _identities(root / IDENTITIES)
+    for name in codes:
+        if name not in owners:
+            raise DataError(
+                f"'{root / IDENTITIES}' does not say who is on {name}; put the original file there",
+                code="picture-without-identity",
+            )
+    people = np.array([owners[name] for name in codes], dtype=np.int64)
+    _, where, counts = np.unique(people, return_inverse=True, return_counts=True)
+    kept = np.flatnonzero(counts[where] >= LEAST)
+    if not len(kept):
+        raise DataError(
+            f"'{root / IDENTITIES}': nobody has {LEAST} pictures; put the original file there", code="too-few-pictures"
+        )
+    names, labels = list(codes), np.array(list(codes.values()), dtype=np.int64)
+    return _source(root, [names[row] for row in kept.tolist()], labels[kept], people[kept], combinations(chosen), size)
+
+
+def read_leaf(folder: Path | None, size: int | None = None, attributes: Sequence[str] | None = None) -> Source:
+    """The pictures that LEAF's files name, with the labels they give."""
+    if attributes is not None:
+        raise DataError(
+            "data.attributes: LEAF's files hold labels already; leave it out, or use data set 'celeba'",
+            code="inapplicable-setting",
+        )
+    if folder is None:
+        raise DataError(
+            "data set 'celeba_leaf' needs files: name their folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
+    files, root = _json_files(folder), first_place(folder, PLACES, _has_images)
+    if not files or root is None:
+        missing = "all_data/*.json or train/*.json" if not files else f"the pictures in {FOLDER}/"
+        raise DataError(
+            f"data set 'celeba_leaf' is not in '{folder}': {missing} are missing; put LEAF's folder there",
+            code="dataset-files-missing",
+        )
+    names, labels, people = [], [], []
+    for path in files:
+        for user, row, label in _leaf_rows(path):
+            people.append(user)
+            names.append(row)
+            labels.append(label)
+    codes = np.array(labels, dtype=np.int64)
+    classes = tuple(str(number) for number in range(max(2, int(codes.max(initial=0)) + 1)))
+    owners = np.array(people, dtype=np.str_)
+    if len(owners) and all(user.isdecimal() and len(user) < 18 for user in people):
+        owners = owners.astype(np.int64)
+    return _source(root, names, codes, owners, classes, size)
+
+
+def combinations(attributes: Sequence[str]) -> tuple[str, ...]:
+    """Names of the classes: those of the attributes that hold, the first one counting most."""
+    found = []
+    for number in range(2 ** len(attributes)):
+        held = [name for place, name in enumerate(reversed(attributes)) if number >> place & 1]
+        found.append("+".join(reversed(held)) or "none")
+    return tuple(found)
+
+
+def _source(
+    root: Path, names: list[str], labels: Any, people: Any, classes: tuple[str, ...], size: int | None
+) -> Source:
+    groups, clients = group_by_id(people, "person")
+    side = SIZE if size is None else size
+    pictures = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
+    schema = Schema("image", (3, side, side), classes)
+    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), pictures=pictures)
+
+
+def _root(folder: Path | None) -> Path:
+    needed = f"{FOLDER}/, {ATTRIBUTES} and {IDENTITIES}"
+    if folder is None:
+        raise DataError(
+            f"data set 'celeba' needs {needed}: name their folder with --data-dir or ATOLL_DATA",
+            code="no-data-folder",
+        )
+    root = first_place(folder, PLACES, _is_raw)
+    if root is not None:
+        return root
+    near = first_place(folder, PLACES, _has_images)
+    if near is not None:
+        missing = " and ".join(name for name in (ATTRIBUTES, IDENTITIES) if not (near / name).is_file())
+        raise DataError(
+            f"'{near}' has CelebA's pictures but not {missing}; put the published file beside them",
+            code="dataset-files-missing",
+        )
+    raise DataError(
+        f"data set 'celeba' is not in '{folder}': put {needed} there or into a sub-folder 'celeba'",
+        code="dataset-files-missing",
+    )
+
+
+def _is_raw(place: Path) -> bool:
+    return _has_images(place) and all((place / name).is_file() for name in (ATTRIBUTES, IDENTITIES))
+
+
+def _has_images(place: Path) -> bool:
+    return (place / FOLDER).is_dir()
+
+
+def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
+    """Picture -> class, from: the number of pictures, the attributes' names, then a name and 1 or -1 for each."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    known = lines[1].split() if len(lines) > 2 else []
+    if not known:
+        raise DataError(f"'{path}' holds no attributes; put the published file there", code="no-attributes")
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise DataError(
+            f"data.attributes = {list(chosen)}: name one or more different attributes, such as Smiling",
+            code="invalid-attributes",
+        )
+    for name in chosen:
+        if name not in known:
+            raise DataError(
+                f"data.attributes: there is no attribute '{name}'; {nearest(name, known)}", code="unknown-attribute"
+            )
+    places = [known.index(name) + 1 for name in chosen]
+    codes: dict[str, int] = {}
+    for number, line in enumerate(lines[2:], start=3):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != len(known) + 1 or any(words[place] not in ("1", "-1") for place in places):
+            raise DataError(
+                f"'{path}' line {number} is not a picture and {len(known)} times 1 or -1; correct it",
+                code="malformed-line",
+            )
+        code = 0
+        for place in places:
+            code = 2 * code + (words[place] == "1")
+        codes[words[0]] = code
+    return codes
+
+
+def _identities(path: Path) -> dict[str, int]:
+    owners: dict[str, int] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2 or not words[1].isdecimal():
+            raise DataError(
+                f"'{path}' line {number} is not a picture and a person's number; correct it", code="malformed-line"
+            )
+        owners[words[0]] = int(words[1])
+    return owners
+
+
+def _json_files(folder: Path) -> list[Path]:
+    for place in ("celeba", "celeba/data", "data", ""):
+        for parts in (("train", "test"), ("all_data",)):
+            found = [path for part in parts for path in sorted((folder / place / part).glob("*.json"))]
+            if found:
+                return found
+    return []
+
+
+def _leaf_rows(path: Path) -> list[tuple[str, str, int]]:
+    """(user, picture, label) of every row."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        rows = []
+        for user in table["users"]:
+            held = table["user_data"][user]
+            rows += [(str(user), str(x), int(y)) for x, y in zip(held["x"], held["y"], strict=True)]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        reason = f"no {problem}" if isinstance(problem, KeyError) else problem
+        raise DataError(
+            f"'{path}' is not a file of LEAF ({reason}); write it again with LEAF's scripts", code="file-damaged"
+        ) from None
+    wrong = next((row for row in rows if row[2] < 0 or "/" in row[1] or ".." in row[1]), None)
+    if wrong is not None:
+        raise DataError(
+            f"'{path}': {wrong[1]!r} with label {wrong[2]} of user {wrong[0]!r} is no picture with a class",
+            code="malformed-entry",
+        )
+    return rows

@@ -1,0 +1,149 @@
+"""What a site gets: a folder with its key, the federation's certificate, its own file and one page of instructions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import stat
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from atoll.deploy import authority
+from atoll.deploy.site_file import SiteFile, read_site, text_of
+from atoll.errors import SiteError
+
+# Another torch or numpy gives other bits; another Flower may not understand the link; another Atoll has other jobs.
+PACKAGES = ("atoll", "flwr", "torch", "numpy")
+
+
+def installed() -> dict[str, str]:
+    """What is installed here; a package that is missing is left out."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def differences(wanted: dict[str, str], here: dict[str, str]) -> list[str]:
+    """One line for every package that is missing or of another version, with what to do.
+
+    A build for another processor (`2.13.0+cpu`) is the same version, and patches of Python do not matter.
+    """
+    lines = []
+    for name in PACKAGES:
+        if name not in wanted:
+            continue
+        version_wanted, found = _public(wanted[name]), here.get(name)
+        way_out = f"the server has {version_wanted}; run: pip install '{name}=={version_wanted}'"
+        if found is None:
+            lines.append(f"{name} is missing, {way_out}")
+        elif _public(found) != version_wanted:
+            lines.append(f"{name} is {found}, {way_out}")
+    if "python" in wanted and _minor(here.get("python", "")) != _minor(wanted["python"]):
+        lines.append(
+            f"Python is {here.get('python')}, the server has {wanted['python']}; use {_minor(wanted['python'])}"
+        )
+    return lines
+
+
+def _public(text: str) -> str:
+    return text.partition("+")[0]
+
+
+def _minor(text: str) -> str:
+    return ".".join(text.split(".")[:2])
+
+
+README = """\
+# Site {name}: how to join
+
+This folder makes you the site `{name}` of the federation at `{link}`. **`site.key` is secret**: whoever has it can take
+your place. Keep the folder readable by you alone, and tell the federation's operator if it was ever copied elsewhere.
+
+1. Install Atoll with Python 3.11 or newer: `pip install 'atoll[flower]'`
+2. Put your data into a folder of its own: one CSV file with a header line and the column of the class (`label` unless
+   agreed otherwise). Your data stays there; nothing copies it.
+3. Look at `site.toml` and lower its limits to what you want to allow. Only you can change this file.
+4. `atoll doctor --federation FOLDER --data DATA` says whether everything is in place (FOLDER: this folder).
+5. `atoll site join FOLDER --data DATA`, or `./join.sh DATA`: checks your data, shows what will be shared, asks, and
+   stays connected until you stop it with Ctrl-C. A node that dies is started again. To keep it running, let your
+   system's service manager start it with `--yes`.
+
+What leaves your site: names and number of columns and classes, how many rows you have, sums for a common scale (if the
+experiment asks for one), and the updates of models trained on your rows. Rows per class leave only if you say yes.
+Your machine only calls out, to `{link}`; no port has to be opened on your side. Its clock must be right to within
+five seconds if it is ahead of the server's.
+
+To leave for a while, stop the program. To leave for ever, tell the operator, who removes your key, and delete
+this folder.
+"""
+
+JOIN = """\
+#!/bin/sh
+# Joins the federation with the data in the folder given: ./join.sh DATA
+exec atoll site join "$(dirname "$0")" --data "${1:?give the folder of your data}"
+"""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A site's folder, opened and checked."""
+
+    folder: Path
+    site: SiteFile
+
+    @classmethod
+    def open(cls, folder: Path) -> Bundle:
+        if not folder.is_dir():
+            raise SiteError(
+                f"{folder}: no such folder; a bundle is the folder that `atoll federation init` made for a site",
+                code="no-such-bundle",
+            )
+        bundle = cls(folder.resolve(), read_site(folder / "site.toml"))
+        authority.read_certificate(bundle.ca)
+        authority.read_private_key(bundle.key)
+        readable = bundle.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if readable:
+            raise SiteError(
+                f"{bundle.key}: others may read the key; close it with: chmod 600 '{bundle.key}'",
+                code="key-readable-by-others",
+            )
+        return bundle
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "site.key"
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "site.toml"
+
+    @property
+    def work(self) -> Path:
+        """The node's own folder: tensors it holds, its memory, its log, Flower's files."""
+        return self.folder / "work"
+
+    @property
+    def log(self) -> Path:
+        return self.work / "node.log"
+
+
+def write_bundle(folder: Path, name: str, link: str, ca: bytes, key: authority.PrivateKey) -> None:
+    """Fill a site's folder, which must be readable by its owner alone."""
+    (folder / "ca.crt").write_bytes(ca)
+    authority.write_site_key(folder / "site.key", key)
+    (folder / "site.toml").write_text(text_of(name, link), encoding="utf-8")
+    (folder / "versions.json").write_text(json.dumps(installed(), indent=1) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(README.format(name=name, link=link), encoding="utf-8")
+    script = folder / "join.sh"
+    script.write_text(JOIN, encoding="utf-8")
+    os.chmod(script, 0o755)

@@ -1,0 +1,204 @@
+"""`atoll doctor --federation`: what is wrong with a federation or a site, and what to do about it, one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from atoll.deploy import authority, proxy
+from atoll.deploy.bundle import Bundle, differences, installed
+from atoll.deploy.data_check import look
+from atoll.deploy.layout import Layout, join_address, split_address
+from atoll.deploy.probe import certificate_fault, clock_fault, reach
+from atoll.deploy.status import read_hello, status
+from atoll.errors import AtollError, DataError, SiteError
+from atoll.store.lock import owner
+
+SOON = timedelta(days=30)
+LITTLE_ROOM = 1_000_000_000  # bytes
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. What is not `ok` says what to do."""
+
+    ok: bool
+    text: str
+
+
+def examine(place: Path, data: Path | None = None) -> list[Finding]:
+    """Everything there is to say about the federation's directory or the site's bundle at this place."""
+    if (place / "federation.toml").exists():
+        return list(_examine_server(Layout.open(place)))
+    if (place / "site.toml").exists():
+        return list(_examine_site(place, data))
+    raise SiteError(
+        f"{place}: neither a federation's directory (federation.toml) nor a site's bundle (site.toml); "
+        "name the one made by `atoll federation init`",
+        code="no-federation-or-bundle",
+    )
+
+
+# -- on the server -----------------------------------------------------------------------------------------------------
+
+
+def _examine_server(layout: Layout) -> Iterator[Finding]:
+    yield from _packages({}, "server")
+    try:
+        yield Finding(True, f"nginx is {proxy.find_nginx()}")
+    except SiteError as problem:
+        yield Finding(False, str(problem))
+    yield _certificate(layout.ca, "make a new federation and new bundles: atoll federation init")
+    yield _certificate(layout.server / "server.crt", f"renew it: atoll federation renew {layout.folder}")
+    for name in ("ca.key", "server.key", "superexec.secret"):
+        yield _private(layout.server / name)
+    yield _room(layout.folder)
+    yield from _hellos(layout)
+    if owner(layout.state) is None:
+        yield Finding(False, f"the server is not running; start it with: atoll federation server {layout.folder}")
+        return
+    fault = reach("127.0.0.1", layout.link_port)
+    yield Finding(fault is None, fault.text if fault else f"the link answers on {layout.link_address}")
+    yield from _way(layout.host, layout.port, layout.ca, clock=False)
+    yield from _sites(layout)
+
+
+def _hellos(layout: Layout) -> Iterator[Finding]:
+    """With which versions each site came when a run last began, and whether it took part."""
+    here = installed()
+    for name in layout.sites:
+        hello = read_hello(layout, name)
+        for line in differences(here, hello.get("versions", {})) if hello else []:
+            yield Finding(False, f"at site {name}, {line}")
+        if hello.get("refused"):
+            yield Finding(False, f"site {name} took no part in the last run: {hello['refused']}")
+
+
+def _sites(layout: Layout) -> Iterator[Finding]:
+    """Who is there."""
+    now = status(layout)
+    if now.note:
+        yield Finding(False, now.note)
+        return
+    for site in now.sites:
+        if site.state == "online":
+            yield Finding(True, f"site {site.name} is connected")
+        else:
+            came = "has never connected" if site.state == "new" else "is not connected"
+            way_out = "there: atoll doctor --federation BUNDLE, then atoll site join"
+            yield Finding(False, f"site {site.name} {came}; {way_out}")
+
+
+# -- on a site ---------------------------------------------------------------------------------------------------------
+
+
+def _examine_site(folder: Path, data: Path | None) -> Iterator[Finding]:
+    yield from _packages(_table(folder / "versions.json"), "site")
+    try:
+        bundle = Bundle.open(folder)
+    except AtollError as problem:
+        yield Finding(False, str(problem))
+        return
+    yield Finding(True, f"the bundle is that of site '{bundle.site.name}'")
+    yield _certificate(bundle.ca, "ask the operator for a new bundle")
+    yield _room(folder)
+    yield from _way(*split_address(bundle.site.link), bundle.ca, clock=True)
+    yield from _data(bundle, data)
+    process = owner(bundle.work)
+    running = f"the node is running ({process})" if process else "the node is not running: atoll site join"
+    yield Finding(True, running)
+
+
+def _data(bundle: Bundle, data: Path | None) -> Iterator[Finding]:
+    """The data given, else that of the last time; its column of the class is that of the last time, too."""
+    joined = _table(bundle.work / "joined.json")
+    if data is None and "data" not in joined:
+        yield Finding(True, "data was not looked at; name its folder with --data")
+        return
+    place = Path(joined["data"]) if data is None else data
+    try:
+        found = look(place, joined.get("label", "label"), bundle.site.name)
+    except DataError as problem:
+        yield Finding(False, str(problem))
+        return
+    yield Finding(True, f"data: {found.rows:,} rows, {found.form}, {len(found.classes)} classes in {place}")
+
+
+def _table(path: Path) -> dict[str, str]:
+    """A small file of words; an empty table if it is not there."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# -- on both -----------------------------------------------------------------------------------------------------------
+
+
+def _packages(wanted: dict[str, str], who: str) -> Iterator[Finding]:
+    here = installed()
+    lines = differences(wanted, here)
+    if "flwr" not in here and not any(line.startswith("flwr") for line in lines):
+        lines.append("flwr is missing; run: pip install 'atoll[flower]'")
+    yield from (Finding(False, line) for line in lines)
+    if not lines:
+        yield Finding(True, f"packages of this {who}: {', '.join(f'{name} {text}' for name, text in here.items())}")
+
+
+def _way(host: str, port: int, ca: Path, clock: bool) -> Iterator[Finding]:
+    """The way to the proxy: port, certificate, clock. A wrong clock is told even where it spoils the certificate."""
+    fault = reach(host, port)
+    if fault:
+        yield Finding(False, fault.text)
+        return
+    yield Finding(True, f"{join_address(host, port)} can be reached")
+    fault = certificate_fault(host, port, ca)
+    yield Finding(fault is None, fault.text if fault else "the server's certificate is right")
+    if clock:
+        fault = clock_fault(host, port)
+        yield Finding(fault is None, fault.text if fault else "the clock agrees with the server's")
+
+
+def _certificate(path: Path, way_out: str) -> Finding:
+    """Valid today and for a while? A clock that is far behind shows as a certificate from the future."""
+    try:
+        certificate: x509.Certificate = authority.read_certificate(path)
+    except SiteError as problem:
+        return Finding(False, str(problem))
+    now = datetime.now(UTC)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        return Finding(False, f"{path} expired on {end:%Y-%m-%d}; {way_out}")
+    if now < begin:
+        return Finding(
+            False, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it"
+        )
+    if now > end - SOON:
+        return Finding(False, f"{path} expires on {end:%Y-%m-%d}; {way_out}")
+    return Finding(True, f"{path.name} is valid until {end:%Y-%m-%d}")
+
+
+def _private(path: Path) -> Finding:
+    if not path.exists():
+        return Finding(False, f"{path} is missing; restore it from your backup")
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return Finding(False, f"{path}: others may read it; run: chmod 600 '{path}'")
+    return Finding(True, f"{path.name} is readable by its owner only")
+
+
+def _room(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    if not os.access(folder, os.W_OK):
+        return Finding(False, f"{folder}: cannot be written to by this user; change its owner")
+    if free < LITTLE_ROOM:
+        return Finding(False, f"{folder}: only {free / 1e6:,.0f} MB are free; make room")
+    return Finding(True, f"{free / 1e9:,.0f} GB are free")

@@ -1,0 +1,263 @@
+"""Before the first round: who is there, whether their data is of one form, and the scaling that all of them share.
+
+    hello      each site tells its name, its versions and of what form its data is
+    agreement  the form of the data; sites that differ are left out, and told why
+    prepare    each site splits its rows and sends sizes and, for the scaling, moments
+    scaling    pooled from the moments, in the order of the sites' names
+
+No row leaves a site. What a site says is a stranger's word and is checked. A site that cannot take part is a line of
+text on both sides; whether the run begins without it is the user's decision (`engine.sites`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+
+from atoll.core import wire
+from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
+from atoll.data.files.agreement import agree, check_form
+from atoll.data.preprocess import Moments, pooled, scaling_of
+from atoll.deploy.flower.mail import HELLO, NOTICE, PREPARE
+from atoll.deploy.flower.nodes import Greeting, Nodes
+from atoll.errors import DataError, SiteError, WireError
+from atoll.federation.engines import Request
+
+PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noticed long before
+NOTICE_PATIENCE = 60.0
+PAUSE = 0.1
+
+Record = Callable[[str, Payload], None]  # told of every site: its name, and what it said
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The sites that take part, in the order of their names."""
+
+    schema: Schema
+    infos: list[ClientInfo]
+    preparations: dict[str, Payload]  # site -> what each of its tasks carries, so that its data can be prepared again
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """One name for the data of all sites, from the names that they gave to theirs."""
+        digest = hashlib.sha256()
+        for info in self.infos:
+            own = self.preparations[info.name]
+            digest.update(f"{info.name}={own['digest']};".encode())
+            digest.update(own["mean"].tobytes() + own["deviation"].tobytes())
+        return digest.hexdigest()
+
+    def rows(self) -> int:
+        return sum(sum(info.sizes.values()) for info in self.infos)
+
+
+class Opening:
+    """The conversation before a run."""
+
+    def __init__(self, request: Request, record: Record = lambda site, told: None) -> None:
+        self._request, self._record = request, record
+        self._data = request.data.model_dump(mode="json", exclude_none=True)
+        self._letter = wire.encode({"data": self._data, "method": request.method})
+        self.nodes = Nodes(request.grid, greeting=self._letter)
+        self.refused: dict[str, str] = {}
+
+    def run(self, expected: Sequence[str]) -> Opened:
+        """Talk to the expected sites; without any, to all that are there. Too few of them are a `SiteError`."""
+        present = self._gather(expected)
+        try:
+            told = self._hello(present)
+            if not set(told) - set(self.refused):
+                self._conclude({}, {}, expected)
+            while True:
+                form, different = agree(
+                    {site: told[site] for site in told if site not in self.refused}, self._request.data.classes
+                )
+                self._refuse(different)
+                agreed = [site for site in sorted(told) if site not in self.refused]
+                before = len(self.refused)
+                answers = self._prepare({site: present[site] for site in agreed}, form)
+                if len(self.refused) == before:
+                    return self._conclude(form, answers, expected)
+        finally:
+            self._tell_the_refused(present)
+
+    def _gather(self, expected: Sequence[str]) -> dict[str, int]:
+        """The nodes of the sites, once all are there or the waiting is over."""
+        end = time.monotonic() + self._request.engine.wait
+        while True:
+            self._listen()
+            found = self.nodes.connected()
+            there = {site: nodes for site, nodes in found.items() if not expected or site in expected}
+            if (expected and set(there) == set(expected)) or time.monotonic() > end:
+                break
+            time.sleep(PAUSE)
+        self._refuse({site: "it is not connected" for site in expected if site not in there})
+        twice = {
+            site: "two nodes have joined under this name; stop one of them" for site in there if len(there[site]) > 1
+        }
+        self._refuse(twice)
+        for site in twice:
+            for node in there[site]:
+                self.nodes.mail.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
+        return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
+
+    def _hello(self, present: Mapping[str, int]) -> dict[str, Payload]:
+        answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
+        silent = {site: (node, self._letter) for site, node in present.items() if site not in answers}
+        told = {}
+        for site, answer in sorted({**answers, **self._ask(HELLO, silent)}.items()):
+            try:
+                told[site] = _checked_hello(site, answer)
+            except DataError as problem:
+                self._refuse({site: str(problem)})
+            self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
+        return told
+
+    def _prepare(self, agreed: Mapping[str, int], form: Payload) -> dict[str, Payload]:
+        common = {"data": self._data, "form": form, "seed": self._request.seed}
+        frame = wire.encode({**common, "share_labels": self._request.data.share_labels})
+        answers: dict[str, Payload] = {}
+        for site, answer in sorted(self._ask(PREPARE, {site: (node, frame) for site, node in agreed.items()}).items()):
+            try:
+                first = next(iter(answers.values()), None)
+                answers[site] = _checked_preparation(answer, form, first)
+            except DataError as problem:
+                self._refuse({site: str(problem)})
+        return answers
+
+    def _conclude(self, form: Payload, answers: Mapping[str, Payload], expected: Sequence[str]) -> Opened:
+        needed = self._request.engine.sites or max(len(expected), 1)
+        if len(answers) < needed:
+            why = "; ".join(f"site '{site}': {reason}" for site, reason in sorted(self.refused.items()))
+            fewer = f"begin without them: --set engine.sites={len(answers)}" if answers else "start the sites"
+            raise SiteError(
+                f"{len(answers)} of {needed} sites can take part ({why}); mend that, or {fewer}", code="too-few-sites"
+            )
+        first = next(iter(answers.values()))
+        kind = "table" if len(first["shape"]) == 1 else "image"
+        schema = Schema(kind, tuple(first["shape"]), tuple(form["classes"]), tuple(first["features"]))  # type: ignore[arg-type]
+        mean, deviation = _scaling(list(answers.values()))
+        common = {"data": self._data, "form": form, "seed": self._request.seed, "mean": mean, "deviation": deviation}
+        infos, preparations = [], {}
+        for site, answer in answers.items():
+            labels = None if answer["labels"] is None else tuple(answer["labels"])
+            infos.append(ClientInfo(site, {part: answer["sizes"][part] for part in PARTS}, schema, labels))
+            preparations[site] = {**common, "digest": answer["digest"]}
+            self._record(site, {"sizes": answer["sizes"], "digest": answer["digest"], "refused": None})
+        return Opened(schema, infos, preparations, dict(self.refused))
+
+    # -- mail ------------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self, kind: str, letters: Mapping[str, tuple[int, bytes]], patience: float = PATIENCE
+    ) -> dict[str, Payload]:
+        """Everybody's answer; a failure is an answer with an error."""
+        answers: dict[str, Payload] = {}
+        for site, (node, frame) in letters.items():
+            if not self.nodes.mail.send(node, kind, frame, (kind, site), ttl=patience):
+                answers[site] = {"error": "the link did not take the message"}
+        end = time.monotonic() + patience
+        while len(answers) < len(letters) and time.monotonic() < end:
+            for site, answer in self._listen(kind).items():
+                answers[site] = answer
+            time.sleep(PAUSE)
+        return {site: answers.get(site, {"error": f"no answer within {patience:g} s"}) for site in letters}
+
+    def _listen(self, kind: str = "") -> dict[str, Payload]:
+        answers: dict[str, Payload] = {}
+        for arrived in self.nodes.mail.collect():
+            if isinstance(arrived.about, Greeting):
+                self.nodes.greeted(arrived)
+            elif arrived.about[0] == kind:
+                try:
+                    answer = wire.decode(arrived.frame, digests=False) if arrived.error is None else {}
+                except WireError as problem:
+                    answer = {"error": str(problem)}
+                answers[arrived.about[1]] = {**answer, **({"error": arrived.error} if arrived.error else {})}
+        return answers
+
+    def _tell_the_refused(self, present: Mapping[str, int]) -> None:
+        """Why each is left out, in its own log. Their answers are waited for: a node drops mail of a run that is over,
+        and without enough sites this one ends at once."""
+        letters = {site: (present[site], _notice(why)) for site, why in self.refused.items() if site in present}
+        self._ask(NOTICE, letters, NOTICE_PATIENCE)
+
+    def _refuse(self, reasons: Mapping[str, str]) -> None:
+        for site, reason in reasons.items():
+            self.refused.setdefault(site, reason)
+            self._record(site, {"refused": reason})
+
+
+def _notice(reason: str) -> bytes:
+    return wire.encode({"text": f"left out of the run: {reason}"})
+
+
+def _checked_hello(site: str, answer: Payload) -> Payload:
+    if isinstance(answer.get("error"), str):
+        raise DataError(answer["error"][:500], code="site-reported-error")
+    if answer.get("name") != site:
+        raise DataError(
+            f"its node says that it is '{str(answer.get('name'))[:40]}'; join with the bundle of '{site}'",
+            code="wrong-site-name",
+        )
+    versions = answer.get("versions")
+    theirs, ours = versions.get("atoll") if isinstance(versions, dict) else None, version("atoll")
+    if theirs != ours:
+        raise DataError(
+            f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
+        )
+    told = answer.get("told")
+    check_form(told)
+    assert isinstance(told, dict)
+    return told
+
+
+def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) -> Payload:
+    """What a site says of its prepared data; anything that could break the server or another site is refused."""
+    if isinstance(answer.get("error"), str):
+        raise DataError(answer["error"][:500], code="site-reported-error")
+    try:
+        sizes = {part: answer["sizes"][part] for part in PARTS}
+        ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2
+        shape, features, labels = answer["shape"], answer["features"], answer["labels"]
+        ok = ok and all(type(side) is int and 0 < side < 2**20 for side in shape) and len(shape) in (1, 3)
+        ok = ok and all(isinstance(name, str) for name in features) and isinstance(answer["digest"], str)
+        if labels is not None:
+            ok = ok and len(labels) == len(form["classes"]) and sum(labels) == sizes["train"] and min(labels) >= 0
+        found = answer["moments"]
+        if found is not None:
+            arrays = (found["mean"], found["squares"])
+            ok = ok and type(found["count"]) is int and found["count"] > 0
+            ok = ok and all(one.dtype == np.float64 and one.shape == (shape[0],) for one in arrays)
+            ok = ok and all(bool(np.isfinite(one).all()) for one in arrays) and bool((arrays[1] >= 0).all())
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError):
+        ok = False
+    if not ok:
+        raise DataError(
+            "what it says of its prepared data makes no sense; is its Atoll of the server's version?",
+            code="preparation-invalid",
+        )
+    if first is not None and (shape, features) != (first["shape"], first["features"]):
+        raise DataError(
+            "its prepared rows have another shape than those of the other sites; all need the same",
+            code="shape-differs",
+        )
+    if first is not None and (found is None) != (first["moments"] is None):
+        raise DataError("it scales its data in another way than the other sites", code="scaling-differs")
+    return answer
+
+
+def _scaling(answers: Sequence[Payload]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation for all sites; empty where the sites need none from the server."""
+    if answers[0]["moments"] is None:
+        nothing = np.zeros((0, 0), dtype=np.float32)
+        return nothing, nothing
+    found = [Moments(one["moments"]["count"], one["moments"]["mean"], one["moments"]["squares"]) for one in answers]
+    scaling = scaling_of([pooled(found)], logarithm=False)
+    return scaling.mean, scaling.deviation

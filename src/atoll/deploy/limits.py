@@ -1,0 +1,153 @@
+"""What a site lets the server ask of it: checked on the node before a job is looked up, and its time while it runs.
+
+A server, or whoever got hold of it, may send traps: a step on a single row, a billion steps, a network that fills the
+memory, weights that are no numbers. A limit is the site's own and stands in its file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+from atoll.core.messages import Array, Payload, Tensors
+from atoll.errors import AtollError
+
+METHODS = "atoll.methods."
+LONGEST_ARCHITECTURE = 1_000_000  # characters; larger than any network that a person could want described
+MANY = 10**15  # larger numbers are not written out
+COPIES = 4  # training holds weights, gradients, momentum and the reply
+
+
+class Limits(BaseModel):
+    """The `[limits]` table of a site's file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: tuple[StrictStr, ...] | None = None  # None: all
+    jobs: tuple[StrictStr, ...] = ()  # modules of own methods, installed at the site, whose jobs may run
+    parameters: StrictInt = Field(default=50_000_000, ge=1)
+    steps: StrictInt = Field(default=1_000_000, ge=1)
+    memory: StrictInt = Field(default=4_000_000_000, ge=1)
+    batch: StrictInt = Field(default=2, ge=1)
+    minutes: float = Field(default=60.0, gt=0, le=1_000_000, allow_inf_nan=False)  # of one task
+
+    def check_method(self, method: str) -> str | None:
+        """Why this site takes no part in a run of this method, or None."""
+        if self.methods is None or method in self.methods:
+            return None
+        return f"method '{method}' is not allowed here (allowed: {', '.join(self.methods) or 'none'})"
+
+    def check(self, method: str, job: str, payload: Payload, rows: int) -> str | None:
+        """Why this task of a run of `method` must not be done on so many training rows, or None."""
+        try:
+            return (
+                self.check_method(method)
+                or self._job(job)
+                or self._tensors(payload)
+                or self._networks(payload)
+                or self._training(payload, rows)
+            )
+        except (AtollError, KeyError, TypeError, ValueError, AttributeError) as problem:
+            return f"the task cannot be read ({type(problem).__name__}: {' '.join(str(problem).split())[:200]})"
+
+    def _job(self, job: str) -> str | None:
+        module = job.partition(":")[0]
+        if module in self.jobs:
+            return None
+        if not module.startswith(METHODS):
+            return f"job '{job[:80]}' is none of Atoll's and not in limits.jobs"
+        from atoll.methods import method_names
+
+        name = module.removeprefix(METHODS)  # either a method's own jobs, or work that several methods share
+        return self.check_method(name) if name in method_names() else None
+
+    def _tensors(self, payload: Payload) -> str | None:
+        total = sum(array.nbytes for array in _arrays(payload))
+        if total > self.memory:
+            return f"a task with {total:,} bytes of tensors, limits.memory allows {self.memory:,}"
+        for tensors in _find(payload, Tensors):
+            count = sum(array.size for array in tensors.values())
+            if count > self.parameters:
+                return f"{count:,} weights, limits.parameters allows {self.parameters:,}"
+        for array in _arrays(payload):
+            if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
+                return "weights that are NaN or infinite"
+        return None
+
+    def _networks(self, payload: Payload) -> str | None:
+        for architecture in _architectures(payload):
+            if len(json.dumps(architecture, default=str)) > LONGEST_ARCHITECTURE:
+                return f"an architecture of more than {LONGEST_ARCHITECTURE:,} characters"
+            from atoll.spaces import skeleton  # without memory for its weights, and without counting its work
+
+            sizes = [(weight.numel(), weight.element_size()) for weight in skeleton(architecture).parameters()]
+            count, taken = sum(number for number, _ in sizes), COPIES * sum(number * each for number, each in sizes)
+            if count > self.parameters:
+                return f"a network of {count:,} weights, limits.parameters allows {self.parameters:,}"
+            if taken > self.memory:
+                return f"a network that takes {taken:,} bytes, limits.memory allows {self.memory:,}"
+        return None
+
+    def _training(self, payload: Payload, rows: int) -> str | None:
+        """Training steps: passes over the rows times batches in a pass; a generation is one pass for each genome."""
+        passes = 1
+        for word in ("epochs", "generations", "repeats"):
+            given = payload.get(word, 1)
+            if type(given) is not int or given < 0:
+                return f"{word} = {str(given)[:40]!r} is no whole number of 0 or more"
+            passes *= given
+        passes *= _population(payload)
+        batches = 1
+        if "epochs" in payload:
+            batch = payload.get("batch")
+            if type(batch) is not int or batch < self.batch:
+                return f"a batch of {str(batch)[:40]}, limits.batch asks for {self.batch} rows or more"
+            batches = math.ceil(rows / batch)
+        if passes * batches > self.steps:
+            return f"{min(passes * batches, MANY):,} training steps, limits.steps allows {self.steps:,}"
+        return None
+
+
+def _population(payload: Payload) -> int:
+    """How many genomes a client of `nevofed` is to evolve: it is told in a table of its own."""
+    told = payload.get("told")
+    if not isinstance(told, Tensors) or "generations" not in payload:
+        return 1
+    population = json.loads(told["settings"].tobytes())["settings"]["population"]
+    return max(1, int(population))
+
+
+def _find(value: Any, kind: type[Any]) -> Iterator[Any]:
+    """Every value of this kind within a payload."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, Mapping) and not isinstance(value, Tensors):
+        for inner in value.values():
+            yield from _find(inner, kind)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _find(inner, kind)
+
+
+def _arrays(payload: Payload) -> Iterator[Array]:
+    yield from _find(payload, np.ndarray)
+    for tensors in _find(payload, Tensors):
+        yield from tensors.values()
+
+
+def _architectures(payload: Payload) -> Iterator[dict[str, Any]]:
+    """Descriptions of networks: tables with a key `space`, wherever they stand."""
+    if isinstance(payload, dict):
+        if "space" in payload:
+            yield payload
+        else:
+            for value in payload.values():
+                yield from _architectures(value)
+    elif isinstance(payload, list):
+        for value in payload:
+            yield from _architectures(value)

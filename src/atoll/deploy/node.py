@@ -1,0 +1,157 @@
+"""A site's node, kept connected: what `atoll site join` does once all questions are answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from atoll.deploy.bundle import Bundle
+from atoll.deploy.layout import join_address, split_address
+from atoll.deploy.probe import probe, reach
+from atoll.deploy.supervisor import Follower, Part, Say, flower_environment, flower_program, how
+from atoll.errors import SiteError
+from atoll.store.files import replace_file
+from atoll.store.lock import hold
+
+BEAT = 0.2
+LOOK = 15.0  # seconds between looks whether the server can be reached
+AGAIN = 10.0  # seconds between tries to reach a server that is not there
+REFUSED = 305  # Flower's word for a node that the link does not let in
+# A node that was killed counts as connected for two heartbeats of 30 s, and is refused as long. With time to start.
+PATIENCE = 100.0
+
+Stop = Callable[[], bool]
+
+
+def run_node(
+    bundle: Bundle, data: Path, say: Say, stop: Stop, patience: float = PATIENCE, label: str = "label"
+) -> None:
+    """Connect and stay connected until `stop` says so. A `SiteError` if the server will never let us in."""
+    for place in (bundle.folder, data):
+        if '"' in str(place) or not str(place).isprintable():
+            raise SiteError(
+                f"{str(place)!r}: Flower takes no path with a quotation mark or a line break; rename it",
+                code="bad-path",
+            )
+    bundle.work.mkdir(mode=0o700, exist_ok=True)
+    with hold(bundle.work, f"the node of site '{bundle.site.name}'"):
+        (bundle.work / "flower").mkdir(exist_ok=True)
+        replace_file(bundle.work / "joined.json", json.dumps({"data": str(data), "label": label}).encode())
+        if not _await_server(bundle, say, stop):
+            return
+        environment = flower_environment(bundle.work / "flower")
+        part = Part("node", lambda: command(bundle, data), environment, bundle.work, bundle.log, first_pause=5.0)
+        try:
+            _Watch(bundle, part, say, patience).run(stop)
+        finally:
+            say("leaving")
+            part.stop()
+    say("disconnected; nothing of this site runs any more")
+
+
+def command(bundle: Bundle, data: Path) -> list[str]:
+    """Flower's node for this site. Its own interface is on the loopback, on a port that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    facts = {"name": bundle.site.name, "data": data, "folder": bundle.work, "site": bundle.file}
+    return [
+        flower_program("flower-supernode"),
+        *("--root-certificates", str(bundle.ca), "--auth-supernode-private-key", str(bundle.key)),
+        *("--superlink", bundle.site.link, "--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", " ".join(f"{key}={json.dumps(str(value))}" for key, value in facts.items())),
+    ]
+
+
+def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
+    """Wait for a server that is not there yet; refuse one that is not ours. False if we are to stop before."""
+    host, port = split_address(bundle.site.link)
+    told = False
+    while not stop():
+        fault = probe(host, port, bundle.ca)
+        if fault is None:
+            return True
+        if fault.code != "server-unreachable":
+            raise SiteError(fault.text, code=fault.code)
+        if not told:
+            say(f"{fault.text}; trying again every {AGAIN:g} s")
+            told = True
+        _pause(AGAIN, stop)
+    return False
+
+
+class _Watch:
+    """Keeps the node running and says what becomes of it."""
+
+    def __init__(self, bundle: Bundle, part: Part, say: Say, patience: float) -> None:
+        self.bundle, self.part, self.say, self.patience = bundle, part, say, patience
+        self.address = split_address(bundle.site.link)
+        self.follower = Follower.at_end(bundle.log)
+        self.reachable = True
+        self.connected = False  # at least once since the start
+        self.exit_code = 0  # Flower's own, from the log: the system's exit codes are too small for it
+        self.refused_since: float | None = None
+        self.next_look = time.monotonic() + LOOK
+
+    def run(self, stop: Stop) -> None:
+        self.say(f"starting; log in {self.bundle.log}")
+        self.part.start()
+        while not stop():
+            died = self.part.poll()
+            for line in self.follower.lines():
+                self._heard(line)
+            if died:
+                self._died()
+            if time.monotonic() >= self.next_look:
+                self._look()
+            time.sleep(BEAT)
+
+    def _heard(self, line: str) -> None:
+        """A line of the node's log."""
+        if found := re.search(r"SuperNode ID: (\d+)", line):
+            replace_file(self.bundle.work / "node.json", json.dumps({"id": int(found[1])}).encode())
+            self.connected, self.refused_since = True, None
+            site = self.bundle.site
+            self.say(f"connected to {site.link} as site '{site.name}'; stop with Ctrl-C")
+        elif found := re.search(r"Exit Code: (\d+)", line):
+            self.exit_code = int(found[1])
+        elif line.startswith("atoll:"):
+            self.say(line.removeprefix("atoll:").strip())
+
+    def _died(self) -> None:
+        code, self.exit_code = self.exit_code, 0
+        if code != REFUSED:
+            self.say(f"the node ended ({how(self.part.code)}) and is started again; see {self.bundle.log}")
+        elif self.refused_since is None:
+            self.refused_since = time.monotonic()
+            self.say("the server refuses this site; trying again (a node that was killed is let in after a minute)")
+        elif time.monotonic() - self.refused_since > self.patience:
+            raise SiteError(self._refusal(), code="site-refused")
+
+    def _refusal(self) -> str:
+        name = self.bundle.site.name
+        before = (self.bundle.work / "node.json").exists()
+        removed = "the operator has removed it" if before else f"the server does not know the key {self.bundle.key}"
+        return (
+            f"the server refuses site '{name}': either another node is connected under this name (stop that one), or "
+            f"{removed} (ask the operator for a new bundle)"
+        )
+
+    def _look(self) -> None:
+        """The node itself keeps trying silently; here the site's people are told."""
+        self.next_look = time.monotonic() + LOOK
+        reachable = reach(*self.address) is None
+        if reachable != self.reachable:
+            address = join_address(*self.address)
+            self.say(f"{address} can be reached again" if reachable else f"{address} cannot be reached; trying on")
+        self.reachable = reachable
+
+
+def _pause(seconds: float, stop: Stop) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not stop():
+        time.sleep(BEAT)

@@ -1,0 +1,129 @@
+"""Looking at a server from outside: is the port open, is the certificate right, do the clocks agree."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from atoll.deploy.layout import join_address
+
+PATIENCE = 10.0
+# OpenSSL's reasons for refusing a certificate.
+NOT_YET_VALID, EXPIRED = 9, 10
+WRONG_HOST, WRONG_ADDRESS = 62, 64
+# The link refuses what a node signed more than 5 s in the future or 305 s in the past.
+AHEAD, BEHIND = 5.0, 305.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with the way to the server. Only an unreachable one may come right by waiting."""
+
+    code: str  # of the error that it becomes where waiting does not help
+    text: str
+
+
+def probe(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
+    """The first thing that is wrong between here and the server's proxy, or None."""
+    return (
+        reach(host, port, patience) or certificate_fault(host, port, ca, patience) or clock_fault(host, port, patience)
+    )
+
+
+def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
+    """Can a connection be opened?"""
+    address = join_address(host, port)
+    try:
+        socket.create_connection((host, port), timeout=patience).close()
+    except socket.gaierror:
+        text = f"the name '{host}' is not known here; check it, or ask for the server's address"
+        return Fault("server-unreachable", text)
+    except OSError as problem:
+        why = problem.strerror or "no answer in time"
+        return Fault(
+            "server-unreachable",
+            f"{address} cannot be reached ({why}); is the server running, and does a firewall let this port through?",
+        )
+    return None
+
+
+def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
+    """Does the server show a certificate of this federation's authority, for its name and for today?"""
+    context = ssl.create_default_context(cafile=str(ca))
+    address = join_address(host, port)
+    try:
+        with (
+            socket.create_connection((host, port), timeout=patience) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLCertVerificationError as problem:
+        return _refused(problem, address, host)
+    except (OSError, ssl.SSLError) as problem:
+        why = getattr(problem, "reason", None) or problem
+        return Fault(
+            "tls-failed", f"{address} does not speak TLS as it should ({why}); does another program have this port?"
+        )
+
+
+def clock_fault(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
+    """Do this machine's clock and the server's agree well enough for signed messages?"""
+    answer = server_time(host, port, patience)
+    if answer is None:
+        return Fault(
+            "not-our-server", f"{join_address(host, port)} does not answer like a web server; check address and port"
+        )
+    # A header tells whole seconds, so half a second is the best guess; what is left is within a second.
+    ahead = (datetime.now(UTC) - answer).total_seconds() - 0.5
+    if -BEHIND < ahead < AHEAD + 0.5:
+        return None
+    where = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+    return Fault(
+        "clock-differs", f"this machine's clock is {where}; set it by a time service (timedatectl set-ntp true)"
+    )
+
+
+def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | None:
+    """The date in the server's answer. Asked without looking at the certificate: a wrong clock spoils that, too."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(host, port, timeout=patience, context=context)
+    try:
+        connection.request("GET", "/")
+        date = connection.getresponse().getheader("Date")
+        return None if date is None else parsedate_to_datetime(date).astimezone(UTC)
+    except (OSError, http.client.HTTPException, ValueError, TypeError):
+        return None
+    finally:
+        connection.close()
+
+
+def _refused(problem: ssl.SSLCertVerificationError, address: str, host: str) -> Fault:
+    code = problem.verify_code
+    if code == EXPIRED:
+        return Fault(
+            "certificate-expired",
+            f"the certificate of {address} has expired, by this machine's clock; if the clock is right, the operator "
+            "renews it: atoll federation renew DIR",
+        )
+    if code == NOT_YET_VALID:
+        return Fault(
+            "certificate-not-yet-valid",
+            f"the certificate of {address} is not valid yet, by this machine's clock; set the clock",
+        )
+    if code in (WRONG_HOST, WRONG_ADDRESS):
+        return Fault(
+            "certificate-wrong-host",
+            f"the certificate of {address} is not for '{host}'; use the name the federation was made with (--host)",
+        )
+    return Fault(
+        "certificate-wrong-authority",
+        f"the certificate of {address} is not of this bundle's authority ({problem.verify_message}): another "
+        "federation, or somebody in between; ask the operator for a fresh bundle",
+    )

@@ -1,0 +1,182 @@
+"""The server of a federation: link, its executor and the proxy, kept running until it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from atoll.config import to_toml
+from atoll.deploy import proxy
+from atoll.deploy.control import Control, synchronise
+from atoll.deploy.layout import Layout
+from atoll.deploy.supervisor import Part, Say, flower_environment, flower_program, how
+from atoll.errors import SiteError
+from atoll.store.lock import hold
+
+STARTING = 120.0  # seconds the link has to answer: it imports for seconds, and machines are busy
+BEAT = 0.2
+LOOK = 3.0  # seconds between looks at who is connected
+
+Stop = Callable[[], bool]
+
+
+def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None:
+    """Run the federation's server in the foreground until `stop` says so."""
+    parts = _parts(layout, with_proxy)
+    with hold(layout.state, f"the server of {layout.folder}"):
+        _check_ports(layout, with_proxy)
+        _prepare(layout)
+        try:
+            _run(layout, parts, say, stop)
+        finally:
+            say("stopping")
+            for part in reversed(parts):
+                part.stop()
+    say("stopped")
+
+
+def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
+    environment = flower_environment(layout.flower_home)
+    secret = str(layout.server / "superexec.secret")
+    link = [
+        flower_program("flower-superlink"),
+        *("--isolation", "process", "--host", "127.0.0.1", "--port", str(layout.link_port)),
+        *("--ssl-ca-certfile", str(layout.ca)),
+        *("--ssl-certfile", str(layout.server / "server.crt")),
+        *("--ssl-keyfile", str(layout.server / "server.key")),
+        *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+        *("--database", str(layout.state / "link.db"), "--superexec-auth-secret-file", secret),
+    ]
+    executor = [
+        flower_program("flower-superexec"),
+        *("--runtime-api-address", layout.link_address, "--root-certificates", str(layout.ca)),
+        *("--superexec-auth-secret-file", secret),
+    ]
+    parts = [
+        Part("link", lambda: link, environment, layout.state, layout.logs / "link.log"),
+        Part("executor", lambda: executor, environment, layout.state, layout.logs / "executor.log"),
+    ]
+    if with_proxy:
+        command = proxy.command(layout.folder)
+        parts.append(Part("proxy", lambda: command, environment, layout.folder, layout.logs / "proxy.log"))
+    return parts
+
+
+def _prepare(layout: Layout) -> None:
+    """Folders, and the connection by which Flower's own commands find the link."""
+    for folder in (layout.flower_home, layout.logs, layout.state / "proxy"):
+        folder.mkdir(exist_ok=True)
+    connection = {"address": layout.link_address, "root-certificates": str(layout.ca)}
+    text = to_toml({"superlink": {"default": "atoll", "atoll": connection}})
+    (layout.flower_home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def _check_ports(layout: Layout, with_proxy: bool) -> None:
+    taken = [layout.link_port, *([layout.port] if with_proxy else [])]
+    for port in taken:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except PermissionError:
+                raise SiteError(
+                    f"port {port}: this user may not open it; use one above 1023", code="port-not-permitted"
+                ) from None
+            except OSError as problem:
+                raise SiteError(
+                    f"port {port}: cannot be opened ({problem.strerror}); stop the program that has it, or change "
+                    f"{layout.folder / 'federation.toml'}",
+                    code="port-in-use",
+                ) from None
+
+
+def _run(layout: Layout, parts: list[Part], say: Say, stop: Stop) -> None:
+    say(f"starting the link on {layout.link_address}; logs in {layout.logs}")
+    parts[0].start()
+    control = Control(layout)
+    if not _await_link(control, layout, parts[0], stop):
+        return
+    sites = synchronise(layout, control)
+    for part in parts[1:]:
+        part.start()
+    if len(parts) > 2:
+        _await_proxy(layout, parts[2], stop)
+    say(f"ready: sites {', '.join(sites) or 'none'} may join at {layout.public_address}; stop with Ctrl-C")
+    _watch(layout, parts, control, say, stop)
+
+
+def _await_link(control: Control, layout: Layout, link: Part, stop: Stop) -> bool:
+    """Wait until the link answers; False if we are to stop before."""
+    end = time.monotonic() + STARTING
+    while not stop():
+        if link.process is None or link.process.poll() is not None:
+            code = None if link.process is None else link.process.returncode
+            raise SiteError(
+                f"the link did not start ({how(code)}): {last_words(link.log)}; see {link.log}", code="link-not-started"
+            )
+        try:
+            control.nodes()
+            return True
+        except SiteError:
+            if time.monotonic() > end:
+                raise SiteError(
+                    f"the link does not answer after {STARTING:g} s; see {link.log}", code="link-not-answering"
+                ) from None
+        time.sleep(BEAT)
+    return False
+
+
+def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
+    end = time.monotonic() + 20
+    while not stop():
+        if part.process is None or part.process.poll() is not None:
+            raise SiteError(
+                f"the proxy did not start: {last_words(part.log)}; see {part.log}", code="proxy-not-started"
+            )
+        try:
+            socket.create_connection(("127.0.0.1", layout.port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise SiteError(
+                    f"the proxy does not answer on port {layout.port}; see {part.log}", code="proxy-not-answering"
+                ) from None
+        time.sleep(BEAT)
+
+
+def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: Stop) -> None:
+    """Start again what dies; follow the keys in the directory; tell who comes and goes."""
+    online: set[str] = set()
+    next_look = 0.0
+    while not stop():
+        for part in parts:
+            if part.poll():
+                say(f"{part.name} ended ({how(part.code)}) and is started again; see {part.log}")
+        if time.monotonic() >= next_look:
+            next_look = time.monotonic() + LOOK
+            with suppress(SiteError):  # the link may be starting again
+                online = _look(layout, control, online, say)
+        time.sleep(BEAT)
+
+
+def _look(layout: Layout, control: Control, before: set[str], say: Say) -> set[str]:
+    sites = synchronise(layout, control)
+    now = {name for name, online in sites.items() if online}
+    for name in sorted(now - before):
+        say(f"site {name} is connected")
+    for name in sorted(before - now):
+        say(f"site {name} is gone" if name in sites else f"site {name} was removed")
+    return now
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log that says something."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()
+    except OSError:
+        return "it said nothing"
+    spoken = [" ".join(line.split()) for line in lines if line.strip()]
+    return spoken[-1][:300] if spoken else "it said nothing"

@@ -1,0 +1,135 @@
+"""What a site's node keeps on its own disk between tasks: tensors it was sent, and the client's memory.
+
+Each task is done by a new process, so nothing can be held in a process's memory. Tensors are named by content and
+verified when read; a damaged or missing one is simply asked for again. A client's memory is kept in versions, each
+named by the task that wrote it: a task says which version it starts from, so asking again gives the same answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from atoll.core import wire
+from atoll.core.messages import Array, Payload, content_name
+from atoll.errors import AtollError, WireError
+from atoll.store.files import replace_file, sweep_asides
+
+RUN_NAME = re.compile(r"[0-9a-f]{8,64}")
+DIGEST = re.compile(r"[0-9a-f]{32}")
+UNUSED_DAYS = 90  # a run that nobody has asked anything of for so long is forgotten
+
+
+class MemoryLost(AtollError):
+    """The version of a client's memory that a task starts from is not on this node's disk."""
+
+
+class TensorFolder(Mapping[str, Array]):
+    """Tensors by their content's name, one file each. What is missing or damaged is not held; `missed` says which."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.missed: set[str] = set()
+
+    def __getitem__(self, digest: str) -> Array:
+        path = self._folder / f"{digest}.npy"
+        if DIGEST.fullmatch(digest):
+            try:
+                array: Array = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+                if content_name(array) == digest:
+                    return array
+                path.unlink()
+            except (OSError, ValueError, EOFError):
+                path.unlink(missing_ok=True)
+        self.missed.add(digest)
+        raise KeyError(digest)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(path.stem for path in self._folder.glob("*.npy")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._folder.glob("*.npy"))
+
+    def __bool__(self) -> bool:
+        return True  # an empty folder is a folder all the same: what is looked for in it has been missed
+
+    def keep(self, payload: Payload, wanted: Iterable[str]) -> None:
+        """Hold exactly these tensors: those of the payload that are not here yet are written, others removed."""
+        names = set(wanted)
+        held = set(self)
+        for digest in held - names:
+            (self._folder / f"{digest}.npy").unlink(missing_ok=True)
+        for owner, name in wire.take_apart(payload).tensors:
+            digest = owner.digest(name)
+            if digest in names and digest not in held and DIGEST.fullmatch(digest):
+                buffer = io.BytesIO()
+                np.save(buffer, owner[name], allow_pickle=False)
+                aside = self._folder / f".{digest}.new"
+                aside.write_bytes(buffer.getvalue())  # not flushed to the disk: a torn file is found out when read
+                os.replace(aside, self._folder / f"{digest}.npy")
+                held.add(digest)
+
+
+class MemoryFolder:
+    """The versions of one client's memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep_asides(folder)
+
+    def read(self, version: int | None) -> Payload:
+        """The memory as the task of this number left it; None: a client that remembers nothing."""
+        if version is None:
+            return {}
+        try:
+            return wire.decode(self._path(version).read_bytes())
+        except (OSError, WireError):
+            raise MemoryLost(
+                f"the memory that task {version} left is not on this site's disk any more", code="memory-lost"
+            ) from None
+
+    def write(self, version: int, memory: Payload) -> None:
+        """When this returns, the memory is on the disk."""
+        replace_file(self._path(version), wire.encode(memory, digests=False))
+
+    def forget_before(self, version: int | None) -> None:
+        """The server will never go back behind this version."""
+        if version is not None:
+            for path in self._folder.glob("*.memory"):
+                if int(path.stem) < version:
+                    path.unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self._folder / f"{version:010d}.memory"
+
+
+@contextmanager
+def run_folder(root: Path, run: str) -> Iterator[Path]:
+    """The folder of one run on this node, held by one process at a time: a client does one task at a time."""
+    if not RUN_NAME.fullmatch(run):
+        raise AtollError(f"run {run[:80]!r}: not the name of a run", code="bad-run-name")
+    folder = root / "runs" / run
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(folder / "lock", "a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(folder)
+        yield folder
+
+
+def sweep_runs(root: Path, days: float = UNUSED_DAYS) -> None:
+    """Remove what is kept for runs that have long been silent."""
+    limit = time.time() - days * 86400
+    for folder in (root / "runs").glob("*"):
+        if RUN_NAME.fullmatch(folder.name) and folder.stat().st_mtime < limit:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""What federated NetAdapt gives away: the sequence of networks, measured and ready for use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from atoll import spaces
+from atoll.algorithms import nsga2
+from atoll.core.messages import ClientInfo, Tensors
+from atoll.federation.base import Federation
+from atoll.methods.base import Candidate, Metrics
+from atoll.methods.measure import calibrated, evaluate_test, figures
+from atoll.methods.set_fedavg import Trainee, count_correct
+from atoll.training.calibration import statistics_form
+
+Model = Mapping[str, Any]  # architecture, weights, about
+
+
+def candidates(
+    federation: Federation, found: Sequence[Model], resources: Callable[[dict[str, Any]], dict[str, float]], ended: str
+) -> list[Candidate]:
+    """GM_0 to GM_T as m0 to mT, measured and calibrated on all clients. Picks: `final`, `high`, `knee`.
+
+    `ended` says why the search is over; empty if its number of rounds cut it short.
+    """
+    everyone = federation.clients()
+    trainees = [Trainee(f"m{number}", model["architecture"], model["weights"]) for number, model in enumerate(found)]
+    validation = count_correct(federation, trainees, everyone, "validation")
+    test = count_correct(federation, trainees, federation.test_holders(), "test", test_evaluation=True)
+    rows = []
+    for one in trainees:
+        cost = spaces.cost(one.architecture)
+        counts = {"error": validation[one.name], "test_error": test[one.name]}
+        objectives = {name: 1 - right / of for name, (right, of) in counts.items() if of}
+        objectives.setdefault("error", objectives.get("test_error", 1.0))
+        objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        rows.append(objectives | resources(one.architecture))
+    values = [[row["error"], row["macs"]] for row in rows]
+    picks: list[list[str]] = [[] for _ in rows]
+    for pick, place in (("final", len(rows) - 1), ("high", nsga2.high(values)), ("knee", nsga2.knee(values))):
+        picks[place].append(pick)
+    return [
+        Candidate(
+            one.name,
+            one.architecture,
+            row,
+            names,
+            one.weights,
+            ready(federation, everyone, model),
+            about=dict(model["about"]) | ({"ended": ended} if ended and "final" in names else {}),
+        )
+        for one, row, names, model in zip(trainees, rows, picks, found, strict=True)
+    ]
+
+
+def ready(federation: Federation, clients: Sequence[ClientInfo], model: Model) -> Tensors:
+    """Fixed batch norm statistics from these clients' training rows; none for a network without batch norm."""
+    if not statistics_form(model["architecture"]):
+        return Tensors({})
+    return calibrated(federation, clients, model["architecture"], model["weights"])
+
+
+def metrics_on_test(federation: Federation, model: Model) -> Metrics:
+    """The network on test data, for the report only."""
+    counts = evaluate_test(federation, model["architecture"], model["weights"])
+    return {} if counts is None else figures(counts, "test_")

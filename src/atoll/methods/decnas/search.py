@@ -1,0 +1,326 @@
+"""Federated NetAdapt: shrink a network to a sequence of networks under falling resource budgets, on clients' data.
+
+J. Yuan et al., "Federated Neural Architecture Search" (DecNAS), Algorithm 4.1. In the order of its lines:
+
+     1- 2   for t <- 1 to T                                  one `step` is one round of one iteration
+     3      R_t <- next resource budget                      Decnas._targets, algorithms/netadapt.py
+     4      round_num <- round number of this iteration      DecnasConfig.rounds_of
+     5      groups <- partition the available clients        Decnas._groups, algorithms/sampling.py
+     6      PMs <- prune different layers of GM_{t-1}        Decnas.prunings, spaces/pruned/pruning.py
+     8      Cloud_One_Round                                  Decnas._cloud_one_round
+    10      GM_t <- PMs[0]                                   Decnas._close_iteration
+    12      FL on GM_T or other GMs                          `atoll retrain RUN --from found` (methods/retrain.py)
+    14-16   wait for a free group                            Decnas._scheduled, algorithms/netadapt.py
+    17-22   train and test each PM on its group, fuse acc    decnas_clients.tune
+    25-26   drop the worst                                   Decnas._places, Decnas._score, algorithms/netadapt.py
+    27-32   collect and fuse the survivors' changes          decnas_clients.collect, Contender.fused
+    34-38   Client_Operation                                 decnas_clients, its jobs
+
+A group from which nobody answers gives its candidate back: it waits for another group in the next round, and is dropped
+if nobody answers there either. While candidates still compete such a one is kept beside those that have a place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from atoll import spaces
+from atoll.algorithms import netadapt
+from atoll.algorithms.netadapt import degradation, left_after, ranked, saved, scheduled
+from atoll.algorithms.sampling import partition
+from atoll.core.messages import ClientInfo, Schema, Tensors
+from atoll.devices.resources import measure
+from atoll.errors import DataError, TooFewReplies
+from atoll.federation.base import Federation
+from atoll.methods.base import Candidate, Metrics
+from atoll.methods.decnas.clients import Contender, Orders, Tally, collect, tune
+from atoll.methods.decnas.results import candidates, metrics_on_test, ready
+from atoll.methods.decnas.settings import DecnasConfig
+from atoll.methods.measure import failure_reasons
+from atoll.methods.set_fedavg import Settings, Trainee, count_correct, train_round
+from atoll.rng import Generator
+from atoll.spaces.pruned import pruning
+
+TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay")  # what a task says of how to train
+
+
+@dataclass(frozen=True)
+class DecnasState:
+    round: int
+    found: list[dict[str, Any]]  # GM_0, GM_1, ...: architecture, weights, statistics, about
+    iteration: int = 0  # t; 0 while the start network is trained
+    tuned: int = 0  # rounds of this iteration that are done
+    first: int = 0  # K_0: how many contenders it began with
+    contenders: list[dict[str, Any]] = field(default_factory=list)  # of `Contender`
+    groups: list[list[str]] = field(default_factory=list)
+    previous: dict[str, list[int]] = field(default_factory=dict)  # group -> correct rows of GM_{t-1}, and of how many
+    ended: str = ""  # why the search is over
+
+
+class Decnas:
+    """The server's side: the cloud."""
+
+    name: ClassVar[str] = "decnas"
+    summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
+    Config: ClassVar[type[DecnasConfig]] = DecnasConfig
+    State: ClassVar[type[DecnasState]] = DecnasState
+    centralised: ClassVar[bool] = False
+
+    def __init__(self, config: DecnasConfig, schema: Schema) -> None:
+        self.config, self.schema = config, schema
+        self.device = config.profile
+        self.architecture = config.start(schema)
+        self.start = self.resources(self.architecture)
+        self.final = netadapt.final_budget(config.resources, self.start)
+        least = self.architecture
+        for unit in self.units(least):
+            least = pruning.narrowed(least, unit.name, unit.width - netadapt.most(unit.width, config.multiple))
+        netadapt.require_reachable(config.resources, self.final, self.resources(least))
+
+    def resources(self, architecture: dict[str, Any]) -> dict[str, float]:
+        return {kind: measure(architecture, kind, self.device) for kind in self.config.resources}
+
+    def init(self, federation: Federation, rng: Generator) -> DecnasState:
+        if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
+            raise DataError(
+                "decnas judges its candidates on validation rows, and no client has any: see data.split",
+                code="no-validation-rows",
+            )
+        trained = self.config.trained(self.schema, self.architecture)
+        weights = spaces.initial(self.architecture, rng) if trained is None else trained
+        begun = DecnasState(0, [_model(self.architecture, weights, {"iteration": 0})])
+        return begun if self.config.start_rounds else self._next_iteration(begun)
+
+    def step(self, state: DecnasState, federation: Federation, rng: Generator) -> tuple[DecnasState, Metrics]:
+        clients = [info for info in federation.clients() if info.sizes["train"]]
+        if state.iteration == 0:
+            return self._start_round(state, clients, federation)
+        if not state.contenders:
+            state = self._open_iteration(state, clients)
+        return self._cloud_one_round(state, {info.name: info for info in clients}, federation, rng)
+
+    def done(self, state: DecnasState) -> bool:
+        return bool(state.ended) or state.round >= self.config.rounds
+
+    def snapshots(self, state: DecnasState) -> list[Candidate]:
+        """The newest network of the sequence, once an iteration (or the training of the start network) is done."""
+        newest = state.found[-1]
+        if not self.config.snapshots or state.iteration == 0 or newest["statistics"] is None:
+            return []
+        name = f"m{len(state.found) - 1}"
+        return [Candidate(name, newest["architecture"], {}, ["latest"], newest["weights"], newest["statistics"])]
+
+    def results(self, state: DecnasState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """The whole sequence; a search that was cut short by its number of rounds leaves its contenders behind."""
+        return candidates(federation, state.found, self.resources, state.ended)
+
+    # -- the start network: pre-trained, or trained here by federated averaging --------------------------------------
+
+    def _start_round(
+        self, state: DecnasState, clients: Sequence[ClientInfo], federation: Federation
+    ) -> tuple[DecnasState, Metrics]:
+        settings = self.config
+        lr = settings.start_lr or settings.lr
+        training = Settings(settings.epochs, settings.batch, lr, 1.0, settings.momentum, settings.weight_decay)
+        (begun,) = state.found
+        before = Trainee("m0", begun["architecture"], begun["weights"])
+        (after,) = train_round(federation, [before], clients, training, state.round)
+        correct, rows = count_correct(federation, [after], clients, "validation")["m0"]
+        about = {"iteration": 0, "accuracy": correct / rows if rows else None}
+        new = replace(state, round=state.round + 1, found=[_model(after.architecture, after.weights, about)])
+        metrics: Metrics = {"phase": "start", "iteration": 0, "round_in_iteration": new.round}
+        metrics |= {"error": 1 - correct / rows, "accuracy": correct / rows} if rows else {}
+        if new.round >= settings.start_rounds:
+            new = self._next_iteration(self._made_ready(new, clients, federation))
+            metrics |= self._measured(new, federation)
+        return new, metrics
+
+    # -- lines 3-6 and 10: from one iteration to the next ------------------------------------------------------------
+
+    def _next_iteration(self, state: DecnasState) -> DecnasState:
+        """The state between two iterations. Whether there is a next one is known now."""
+        ended, arch, iteration = "", state.found[-1]["architecture"], state.iteration + 1
+        if netadapt.met(self.resources(arch), self.final):
+            ended = "the final budget is met"
+        elif not self.prunings(arch, iteration):
+            targets = ", ".join(f"{kind} {limit:,.6g}" for kind, limit in self._targets(arch, iteration).items())
+            ended = f"no layer alone can be pruned to the budget of iteration {iteration} ({targets})"
+        return DecnasState(state.round, state.found, iteration, ended=ended)
+
+    def _open_iteration(self, state: DecnasState, clients: Sequence[ClientInfo]) -> DecnasState:
+        before = state.found[-1]
+        contenders = []
+        for unit, keep in self.prunings(before["architecture"], state.iteration):
+            pruned = pruning.prune(before["architecture"], before["weights"], unit.name, keep)
+            contenders.append(vars(Contender(unit.name, *pruned)))
+        return replace(state, contenders=contenders, first=len(contenders), groups=self._groups(clients))
+
+    def _targets(self, arch: dict[str, Any], iteration: int) -> dict[str, float]:
+        return self.config.schedule.targets(iteration, self.resources(arch), self.start, self.final)
+
+    def prunings(self, arch: dict[str, Any], iteration: int) -> list[tuple[pruning.Unit, int]]:
+        """Every unit that can meet this iteration's target alone, and how many of its filters stay."""
+        targets, found = self._targets(arch, iteration), []
+        for unit in self.units(arch):
+
+            def with_width(keep: int, unit: pruning.Unit = unit) -> dict[str, float]:
+                return self.resources(pruning.narrowed(arch, unit.name, keep))
+
+            gone = netadapt.fewest(unit.width, self.config.multiple, targets, with_width)
+            if gone is not None:
+                found.append((unit, unit.width - gone))
+        return found
+
+    def units(self, arch: dict[str, Any]) -> list[pruning.Unit]:
+        return pruning.merged(pruning.units(arch), self.config.layer_groups)
+
+    def _groups(self, clients: Sequence[ClientInfo]) -> list[list[str]]:
+        count = min(self.config.groups or 1, len(clients)) if self.config.grouping else 1
+        sizes, labels = [info.sizes["train"] for info in clients], [info.labels for info in clients]
+        groups = partition(sizes, labels, count, self.config.balance)
+        return [[clients[member].name for member in group] for group in groups]
+
+    def _close_iteration(
+        self, state: DecnasState, best: Contender, score: dict[str, Any], federation: Federation
+    ) -> DecnasState:
+        """Line 10: GM_t is the contender that is left. Its score of the last round is kept with it."""
+        assert best.group is not None
+        members = set(state.groups[best.group])
+        about = {
+            "iteration": state.iteration,
+            "unit": best.unit,
+            "budget": self._targets(state.found[-1]["architecture"], state.iteration),
+            "clients": len(members),
+            "rounds": state.tuned,
+            **score,
+        }
+        grown = replace(state, found=[*state.found, _model(best.architecture, best.weights, about)])
+        infos = [info for info in federation.clients() if info.name in members and info.sizes["train"]]
+        return self._next_iteration(self._made_ready(grown, infos, federation))
+
+    def _made_ready(self, state: DecnasState, clients: Sequence[ClientInfo], federation: Federation) -> DecnasState:
+        """The newest network with fixed batch norm statistics, if it is to be offered."""
+        *older, newest = state.found
+        statistics = ready(federation, clients, newest) if self.config.snapshots else None
+        return replace(state, found=[*older, {**newest, "statistics": statistics}])
+
+    def _measured(self, state: DecnasState, federation: Federation) -> Metrics:
+        """What an event says of the network that an iteration ended with, for the report."""
+        newest, every = state.found[-1], self.config.test_every
+        number = len(state.found) - 1
+        metrics: Metrics = {"network": f"m{number}", "resources": self.resources(newest["architecture"])}
+        if every and (number % every == 0 or state.ended):
+            metrics |= metrics_on_test(federation, newest)
+        return metrics | ({"ended": state.ended} if state.ended else {})
+
+    # -- lines 13-33: Cloud_One_Round --------------------------------------------------------------------------------
+
+    def _cloud_one_round(
+        self, state: DecnasState, clients: Mapping[str, ClientInfo], federation: Federation, rng: Generator
+    ) -> tuple[DecnasState, Metrics]:
+        number, rounds = state.tuned + 1, self.config.rounds_of(state.iteration)
+        groups = [[clients[name] for name in group if name in clients] for group in state.groups]
+        contenders = self._scheduled(state, groups, rng)
+        places = self._places(state, number, rounds)
+        state = replace(state, round=state.round + 1)
+        metrics: Metrics = {"phase": "search", "iteration": state.iteration}
+        metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
+
+        training = {name: getattr(self.config, name) for name in TRAINING}
+        judge_sent = self.config.judged == "sent"
+        orders = Orders(state.round, training, places < len(contenders), state.found[-1], judge_sent)
+        tallies, previous = tune(federation, contenders, groups, orders, state.previous)  # lines 14-24
+        state = replace(state, previous=previous)
+        scores = {one.unit: self._score(state, one, tallies[one.unit]) for one in contenders if tallies[one.unit].rows}
+        if not scores:
+            return self._nobody_answered(state, contenders, tallies), metrics | {"waiting": [contenders[0].unit]}
+        order = ranked({unit: (row["degradation"], row["saving"]) for unit, row in scores.items()})
+        by_unit = {one.unit: one for one in contenders}
+        kept = [by_unit[unit] for unit in order[:places]]  # lines 25-26, the best first
+        if orders.hold:
+            collect(federation, kept, tallies, state.round)
+        fused = [one.fused(tallies[one.unit].mean) for one in kept]  # line 31
+
+        may_wait = number < rounds and places > 1 and len(groups) > 1
+        waiting = [one for one in contenders if one.unit not in scores and may_wait and one.avoid is None]
+        metrics |= {"candidates": scores, "dropped": _dropped(contenders, kept, waiting, tallies)}
+        metrics |= {"waiting": [one.unit for one in waiting], "error": 1 - scores[order[0]]["accuracy"]}
+        metrics |= {"not_uploaded": [one.unit for one in kept if not tallies[one.unit].mean.weight]}
+        if number >= rounds:
+            state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)
+            return state, metrics | {"chosen": order[0]} | self._measured(state, federation)
+        left = [*fused, *(one.sent_away() for one in waiting)]
+        return replace(state, tuned=number, contenders=[vars(one) for one in left]), metrics
+
+    def _scheduled(self, state: DecnasState, groups: Sequence[Sequence[ClientInfo]], rng: Generator) -> list[Contender]:
+        """Lines 15-16: whoever has no group gets a random free one, or joins the queue of the first to be free."""
+        contenders = [Contender(**row) for row in state.contenders]
+        work = [float(spaces.cost(one.architecture).macs) for one in contenders]
+        paces = [max((float(info.sizes["train"]) for info in group), default=0.0) for group in groups]
+        places, avoid = [one.group for one in contenders], [one.avoid for one in contenders]
+        numbers = scheduled(work, places, avoid, paces, rng)
+        return [replace(one, group=number) for one, number in zip(contenders, numbers, strict=True)]
+
+    def _places(self, state: DecnasState, number: int, rounds: int) -> int:
+        """Line 25: how many go on after this round. Without dropping all do, to the upload of the last round."""
+        if not self.config.dropping:
+            return state.first
+        return left_after(state.first, number, rounds, self.config.alpha)
+
+    def _score(self, state: DecnasState, one: Contender, tally: Tally) -> dict[str, Any]:
+        """Section 4.3: accuracy lost against GM_{t-1}, as the contender's own group sees it, per resource saved."""
+        correct, rows = state.previous.get(str(one.group), (0, 0))
+        if not rows:  # whoever was asked for it failed, and only they: take what the other groups say
+            correct, rows = (sum(counts[place] for counts in state.previous.values()) for place in (0, 1))
+        before = correct / rows if rows else 1.0
+        whole, resources = self.resources(state.found[-1]["architecture"]), self.resources(one.architecture)
+        # What is within its final budget already need not be saved: only the other kinds count.
+        saving = saved(
+            whole, resources, {kind: self.start[kind] for kind in self.final if whole[kind] > self.final[kind]}
+        )
+        return {
+            "accuracy": tally.accuracy,
+            "accuracy_before": before,
+            "degradation": degradation(before, tally.accuracy, saving),
+            "saving": saving,
+            "group": one.group,
+            "resources": resources,
+        }
+
+    def _nobody_answered(
+        self, state: DecnasState, contenders: Sequence[Contender], tallies: Mapping[str, Tally]
+    ) -> DecnasState:
+        """The last contender's group is gone: it gets another, and this round does not count among its rounds."""
+        if len(contenders) == 1 and contenders[0].avoid is None and len(state.groups) > 1:
+            return replace(state, contenders=[vars(contenders[0].sent_away())])
+        errors = [error for tally in tallies.values() for error in tally.errors]
+        raise TooFewReplies(
+            f"no client answered for any of {len(contenders)} candidates ({failure_reasons(errors)})",
+            code="too-few-replies",
+        )
+
+
+def _model(architecture: dict[str, Any], weights: Tensors, about: dict[str, Any]) -> dict[str, Any]:
+    return {"architecture": architecture, "weights": weights, "statistics": None, "about": about}
+
+
+def _dropped(
+    contenders: Sequence[Contender],
+    kept: Sequence[Contender],
+    waiting: Sequence[Contender],
+    tallies: Mapping[str, Tally],
+) -> dict[str, str]:
+    """Who goes no further, and why."""
+    going_on = {one.unit for one in (*kept, *waiting)}
+    reasons = {}
+    for one in contenders:
+        if one.unit not in going_on:
+            tally = tallies[one.unit]
+            gone = f"no answer from group {one.group} ({failure_reasons(tally.errors)})"
+            reasons[one.unit] = "lost more accuracy for what it saves" if tally.rows else gone
+    return reasons
+
+
+JOBS: dict[str, Any] = {}  # its clients' work is in `decnas_clients`, `set_fedavg` and `measure`

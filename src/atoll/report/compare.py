@@ -1,0 +1,196 @@
+"""Runs of several methods (or settings) side by side: over seeds, client by client, and whether it is chance.
+
+A group is a folder of runs, as `atoll sweep` makes it, or all single runs of one method. A run's score is the mean
+over its clients of the weighted F1 of its main network on the client's own test rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from atoll.errors import RunDirectoryError
+from atoll.run.reader import Run, load
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One finished run."""
+
+    run: Run
+    clients: dict[str, float]  # weighted F1 of the main network on each client's test rows
+    objectives: dict[str, float]
+    ledger: dict[str, Any]
+    rounds: int
+
+    @property
+    def score(self) -> float:
+        return float(np.mean(list(self.clients.values())))
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    runs: list[Scored]
+
+    @property
+    def scores(self) -> list[float]:
+        return [run.score for run in self.runs]
+
+    def of_client(self, client: str) -> list[float]:
+        return [run.clients[client] for run in self.runs if client in run.clients]
+
+    def mean_objective(self, name: str) -> float:
+        values = [run.objectives[name] for run in self.runs if name in run.objectives]
+        return float(np.mean(values)) if values else math.nan
+
+    def most(self, name: str) -> float:
+        return max((run.objectives[name] for run in self.runs if name in run.objectives), default=math.nan)
+
+    def bytes_a_round(self, way: str) -> float:
+        """Of all clients together, over the rounds of the search."""
+        return float(np.mean([run.ledger[f"bytes_{way}"] / run.rounds for run in self.runs]))
+
+    def best(self) -> Scored | None:
+        """The run that did best on training rows (psi); None if the method does not record it."""
+        known = [run for run in self.runs if "psi" in run.objectives]
+        return max(known, key=lambda run: run.objectives["psi"]) if known else None
+
+
+def gather(folders: Sequence[Path]) -> list[Group]:
+    """The groups in these folders, in the order given. Runs that are not finished are left out."""
+    groups: dict[str, list[Scored]] = {}
+    for folder in folders:
+        if (folder / "config.toml").is_file():
+            run = load(folder)
+            groups.setdefault(run.manifest["method"], []).extend(_scored(run))
+        else:
+            below = sorted((path.parent for path in folder.glob("*/config.toml")), key=_natural_order)
+            if not below:
+                raise RunDirectoryError(
+                    f"{folder}: neither a run directory nor a folder of them; see `atoll sweep`", code="no-runs-found"
+                )
+            groups.setdefault(folder.name, []).extend(found for path in below for found in _scored(load(path)))
+    for name, runs in groups.items():
+        if not runs:
+            raise RunDirectoryError(
+                f"{name}: no finished run with figures of its clients; see `atoll show`", code="no-finished-run"
+            )
+    return [Group(name, runs) for name, runs in groups.items()]
+
+
+def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """U of `one`, and the two-tailed probability that such a difference is chance; not a number for fewer than two."""
+    if min(len(one), len(other)) < 2:
+        return math.nan, math.nan
+    from scipy.stats import mannwhitneyu
+
+    found = mannwhitneyu(list(one), list(other), alternative="two-sided")
+    return float(found.statistic), float(found.pvalue)
+
+
+def markdown(groups: Sequence[Group]) -> str:
+    """Everything as Markdown tables."""
+    parts = [_summary(groups), _by_client(groups), _best(groups)]
+    if len(groups) > 1:
+        parts.append(_tests(groups))
+    return "\n".join(part for part in parts if part)
+
+
+def clients_of(groups: Sequence[Group]) -> list[str]:
+    """All clients, in the order of the first run that has them."""
+    return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.clients))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(str(word).replace("|", "\\|") for word in line) + " |" for line in lines) + "\n"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation (of a sample)."""
+    if not values:
+        return ""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return f"{np.mean(values):.4f} ± {deviation:.4f}"
+
+
+def _summary(groups: Sequence[Group]) -> str:
+    columns = ["group", "runs", "weighted F1 on test", "lowest", "highest", "hidden nodes (most)", "weights"]
+    columns += ["up, bytes a round", "down, bytes a round"]
+    rows = []
+    for group in groups:
+        most = group.most("hidden")
+        hidden = "" if math.isnan(most) else f"{group.mean_objective('hidden'):.2f} ({most:.0f})"
+        row = [group.name, str(len(group.runs)), spread(group.scores)]
+        row += [f"{min(group.scores):.4f}", f"{max(group.scores):.4f}", hidden]
+        row += [f"{group.mean_objective('params'):,.1f}"]
+        rows.append(row + [f"{group.bytes_a_round(way):,.0f}" for way in ("up", "down")])
+    return table(columns, rows)
+
+
+def _by_client(groups: Sequence[Group]) -> str:
+    rows = [[client, *(spread(group.of_client(client)) for group in groups)] for client in clients_of(groups)]
+    return table(["client", *(group.name for group in groups)], rows)
+
+
+def _best(groups: Sequence[Group]) -> str:
+    """The best run by training psi: mean and deviation over its clients, as in the paper's Table 5."""
+    rows = [
+        [group.name, str(best.run.manifest["seed"]), spread(list(best.clients.values()))]
+        for group in groups
+        if (best := group.best()) is not None
+    ]
+    return table(["best run by training psi", "seed", "weighted F1 on test, over clients"], rows) if rows else ""
+
+
+def _tests(groups: Sequence[Group]) -> str:
+    rows = []
+    for one, other in combinations(groups, 2):
+        u, p = mann_whitney(one.scores, other.scores)
+        difference = float(np.mean(one.scores) - np.mean(other.scores))
+        rows.append([f"{one.name} - {other.name}", f"{difference:+.4f}", f"{u:g}", f"{p:.3g}"])
+    return table(["difference", "of means", "Mann-Whitney U", "p, two-tailed"], rows)
+
+
+def _scored(run: Run) -> list[Scored]:
+    if not run.finished or not run.result["candidates"]:
+        return []
+    result = run.result
+    main = next((c for c in result["candidates"] if "high" in c["picks"]), result["candidates"][0])
+    clients = {name: float(figures["test_f1"]) for name, figures in main.get("clients", {}).items()}
+    return [Scored(run, clients, main["objectives"], result["ledger"], result["rounds"])] if clients else []
+
+
+def _natural_order(path: Path) -> tuple[str, int, str]:
+    """seed-2 before seed-10."""
+    stem, _, number = path.name.rpartition("-")
+    return (stem, int(number), "") if number.isdecimal() else (path.name, 0, "")
+
+
+def draw_boxes(groups: Sequence[Group], path: Path) -> None:
+    """Left: each group's runs. Right: each group's best run by training psi (else its median run), over clients."""
+    figure = Figure(figsize=(4 + 2.4 * len(groups), 4.2), layout="constrained")
+    seeds, clients = figure.subplots(1, 2, sharey=False)
+    labels = [group.name for group in groups]
+    seeds.boxplot([group.scores for group in groups], tick_labels=labels)
+    seeds.set_title("all runs: mean over clients")
+    clients.boxplot([list(_shown(group)) for group in groups], tick_labels=labels)
+    clients.set_title("one run: clients")
+    for axes in (seeds, clients):
+        axes.set_ylabel("weighted F1 on test rows")
+        axes.grid(axis="y", alpha=0.3)
+    figure.savefig(path, dpi=130)
+
+
+def _shown(group: Group) -> list[float]:
+    ranked = sorted(group.runs, key=lambda run: run.score)
+    chosen = group.best() or ranked[len(ranked) // 2]
+    return list(chosen.clients.values())

@@ -1,0 +1,1 @@
+"""What explains an evolved network, as files."""

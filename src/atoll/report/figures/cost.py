@@ -1,0 +1,175 @@
+"""What runs cost their clients, in one currency, read from their ledgers: the federated NetAdapt paper's Fig. 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atoll.core.ledger import Account
+from atoll.devices import DeviceProfile
+from atoll.errors import ConfigError, RunDirectoryError
+from atoll.report.figures.canvas import FAINT, INK, PALETTE, new_figure, plain, save, tidy
+from atoll.run.reader import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+QUANTITIES = {
+    "client_macs": "multiply-accumulates",
+    "bytes_up": "bytes up",
+    "bytes_down": "bytes down",
+    "seconds": "seconds",
+    "joules": "joules",
+}
+SEARCH = "search"
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Sums over all clients and over the rounds that were asked for."""
+
+    name: str
+    rounds: int
+    clients: int
+    account: Account
+    seconds: float | None = None  # of all clients together, by a device profile
+    joules: float | None = None
+
+    def amount(self, quantity: str) -> float | None:
+        if quantity in {"seconds", "joules"}:
+            return self.seconds if quantity == "seconds" else self.joules
+        value: float = getattr(self.account, quantity)
+        return value
+
+    def per_client(self, quantity: str) -> float | None:
+        whole = self.amount(quantity)
+        return None if whole is None else whole / self.clients
+
+    def ratio(self, quantity: str, other: Bill) -> float | None:
+        """How many times as much as the other one; None where either knows nothing or the other has none."""
+        mine, theirs = self.amount(quantity), other.amount(quantity)
+        return mine / theirs if mine is not None and theirs else None
+
+
+def bill(
+    name: str, run: Run, device: DeviceProfile | None = None, search_only: bool = False, iterations: int | None = None
+) -> Bill:
+    """The cost of a run, finished or not.
+
+    `search_only` leaves out what the run's rounds call by another phase (a training before the search, one after it)
+    and the measuring at the run's end. `iterations`: only the first so many of a search that has iterations, so that
+    a run that was stopped early can be compared with a whole one; this too leaves out other phases.
+    """
+    rounds: list[Mapping[str, Any]] = list(run.rounds)
+    if not rounds:
+        raise RunDirectoryError(f"{run.path}: no round is done yet, it has cost nothing", code="no-round-done")
+    if search_only or iterations is not None:
+        rounds = [event for event in rounds if event["metrics"].get("phase", SEARCH) == SEARCH]
+    if iterations is not None:
+        rounds = _first_iterations(run, rounds, iterations)
+    total = Account()
+    for event in rounds:
+        total.add(_account(event["ledger"]))
+    if run.finished and not search_only and iterations is None:
+        total = _account({key: value for key, value in run.result["ledger"].items() if key in _KEYS})
+    clients = int(run.manifest["data"]["clients"])
+    found = Bill(name, len(rounds), clients, total)
+    if device is None:
+        return found
+    used = (total.client_macs, total.bytes_up, total.bytes_down)
+    return Bill(name, len(rounds), clients, total, device.seconds(*used), device.joules(*used))
+
+
+_KEYS = frozenset(Account.__dataclass_fields__)
+
+
+def _account(row: Mapping[str, Any]) -> Account:
+    return Account(**{**row, "replies": dict(row["replies"])})
+
+
+def whole_iterations(run: Run) -> int:
+    """How many iterations of its search this run has done to their end; 0 for runs without iterations.
+
+    The last one of a run that was stopped may lack rounds: it counts only once a later one has begun.
+    """
+    rounds = [event["metrics"] for event in run.rounds if event["metrics"].get("phase", SEARCH) == SEARCH]
+    if not rounds or any("iteration" not in metrics for metrics in rounds):
+        return 0
+    last = max(int(metrics["iteration"]) for metrics in rounds)
+    return last if run.finished else last - 1
+
+
+def _first_iterations(run: Run, rounds: Sequence[Mapping[str, Any]], wanted: int) -> list[Mapping[str, Any]]:
+    if not rounds or any("iteration" not in event["metrics"] for event in rounds):
+        raise ConfigError(
+            f"{run.path}: its rounds have no iterations to count; leave --iterations out", code="no-iterations"
+        )
+    whole = whole_iterations(run)
+    if wanted > whole:
+        raise ConfigError(
+            f"--iterations {wanted}: {run.path} has only {whole} whole ones; ask for at most {whole}",
+            code="too-many-iterations",
+        )
+    return [event for event in rounds if event["metrics"]["iteration"] <= wanted]
+
+
+def draw_cost(bills: Sequence[Bill], against: Bill, path: Path, title: str = "") -> Path:
+    """Bars on a logarithmic axis, one group a quantity: how many times the cost of `against` each run had."""
+    shown = [name for name in QUANTITIES if any(one.ratio(name, against) for one in bills)]
+    if not shown:
+        raise ConfigError(
+            f"{against.name}: it cost nothing, so there is nothing to compare with", code="nothing-to-compare"
+        )
+    figure = new_figure(max(6.4, 1.2 + 0.42 * len(bills) * len(shown) + 0.5 * len(shown)), 4.4)
+    axes = figure.add_subplot()
+    width = 0.84 / len(bills)
+    for number, one in enumerate(bills):
+        _bars(axes, one, against, shown, number, width)
+    _logarithmic(axes, [ratio for one in bills for name in shown if (ratio := one.ratio(name, against))])
+    axes.axhline(1.0, color=INK, linewidth=0.8)
+    axes.set_xticks([place + 0.42 - width / 2 for place in range(len(shown))], [QUANTITIES[name] for name in shown])
+    axes.set_ylabel(f"cost to the clients, times that of\n{plain(against.name)}")
+    tidy(axes)
+    axes.grid(axis="x", visible=False)
+    axes.tick_params(axis="x", length=0)
+    if title:
+        axes.set_title(title, fontsize=11, color=INK)
+    figure.legend(loc="outside upper center", ncols=min(4, len(bills)), frameon=False, fontsize=9, labelcolor=INK)
+    return save(figure, path)
+
+
+def _logarithmic(axes: Axes, ratios: Sequence[float]) -> None:
+    """An axis with plain numbers and room for the words on the bars, never finer than half as much again."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    axes.set_yscale("log")
+    low, high = min(0.95, *ratios), max(1.5, *ratios)
+    room = (high / low) ** 0.1
+    axes.set_ylim(low / room, high * room)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 500 else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def _bars(axes: Axes, one: Bill, against: Bill, shown: Sequence[str], number: int, width: float) -> None:
+    heights = [one.ratio(name, against) for name in shown]
+    places = [place + number * width for place, height in enumerate(heights) if height]
+    known = [height for height in heights if height]
+    colour = FAINT if one is against else PALETTE[number % len(PALETTE)]
+    # From 1, not from the axis' end: a bar that goes down is a saving.
+    axes.bar(places, [height - 1 for height in known], 0.92 * width, bottom=1.0, color=colour, label=plain(one.name))
+    for place, height in zip(places, known, strict=True):
+        below = height < 1
+        words = f"{height:.2g}x" if height < 10 else f"{height:,.0f}x"
+        axes.annotate(
+            words,
+            (place, height),
+            (0, -3 if below else 3),
+            textcoords="offset points",
+            ha="center",
+            va="top" if below else "bottom",
+            fontsize=8,
+            color=INK,
+        )

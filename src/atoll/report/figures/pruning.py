@@ -1,0 +1,312 @@
+"""Pictures of searches by pruning: the federated NetAdapt paper's Fig. 3 to 8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atoll.report.figures.canvas import (
+    FAINT,
+    INK,
+    PALETTE,
+    VERMILLION,
+    new_figure,
+    plain,
+    save,
+    scale,
+    tidy,
+    whole_rounds,
+)
+from atoll.report.figures.cost import bill, draw_cost, whole_iterations
+from atoll.report.figures.tracks import rounds_of, settings
+from atoll.run.reader import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+MULTIPLIER = "width:"  # how such networks of a `retrain` run are named
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network of a sequence."""
+
+    name: str
+    macs: float
+    accuracy: float
+    tested: bool  # on test data, else on validation data
+    architecture: Mapping[str, Any] | None = None  # None while a run goes on
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Networks by falling MACs. `kind`: pruned (as the search left them), tuned (trained on), multipliers."""
+
+    run: str
+    kind: str
+    members: list[Member]
+
+
+def prunes(run: Run) -> bool:
+    """Whether this run is a search by pruning: its rounds have iterations with candidates."""
+    return any("candidates" in event and "iteration" in event for event in rounds_of(run))
+
+
+def sequences(name: str, run: Run) -> list[Sequence]:
+    """The sequences of one run; empty for runs of other methods, and for those that have no network yet."""
+    if prunes(run):
+        found = [Sequence(name, "pruned", _searched(run))]
+    elif _member_widths(run):
+        tuned = _tuned(run)
+        pruned = [member for member in tuned if not member.name.startswith(MULTIPLIER)]
+        multiplied = [member for member in tuned if member.name.startswith(MULTIPLIER)]
+        found = [Sequence(name, "tuned", pruned), Sequence(name, "multipliers", multiplied)]
+    else:
+        return []
+    ordered = [Sequence(one.run, one.kind, sorted(one.members, key=lambda member: -member.macs)) for one in found]
+    return [one for one in ordered if one.members]
+
+
+def _searched(run: Run) -> list[Member]:
+    if run.finished:
+        return [_member(found["id"], found["objectives"], found["architecture"]) for found in run.result["candidates"]]
+    ends = [event for event in rounds_of(run) if "network" in event and "macs" in event.get("resources", {})]
+    return [_member(event["network"], {**event, "macs": event["resources"]["macs"]}) for event in ends]
+
+
+def _tuned(run: Run) -> list[Member]:
+    """The last round's figures of networks that were trained side by side."""
+    last = rounds_of(run)[-1].get("networks", {})
+    found = []
+    seen: list[tuple[bool, dict[str, Any]]] = []
+    for name, architecture in _member_widths(run).items():
+        kind_of = (name.startswith(MULTIPLIER), architecture)
+        if kind_of in seen:  # the same network by two of its names: one point is enough
+            continue
+        seen.append(kind_of)
+        row = last.get(name, {})
+        errors = {
+            error: 1 - row[accuracy]
+            for error, accuracy in (("error", "accuracy"), ("test_error", "test_accuracy"))
+            if row.get(accuracy) is not None
+        }
+        if errors:
+            found.append(_member(name, {"error": 1.0, **errors, "macs": _macs(architecture)}, architecture))
+    return found
+
+
+def _member(name: str, figures: Mapping[str, Any], architecture: Mapping[str, Any] | None = None) -> Member:
+    tested = "test_error" in figures
+    accuracy = 1 - float(figures["test_error" if tested else "error"])
+    return Member(name, float(figures["macs"]), accuracy, tested, architecture)
+
+
+def _member_widths(run: Run) -> dict[str, dict[str, Any]]:
+    """The pruned networks that a `retrain` run was given."""
+    given = settings(run).get("networks", {}) if any("networks" in event for event in rounds_of(run)) else {}
+    return {name: arch for name, arch in given.items() if isinstance(arch, dict) and arch.get("space") == "widths"}
+
+
+def _macs(architecture: Mapping[str, Any]) -> int:
+    from atoll.spaces import cost
+
+    return cost(architecture).macs
+
+
+PANELS = 4  # iterations of a run that are shown
+WORDS = {"pruned": "", "tuned": ", tuned", "multipliers": ", width multipliers"}
+LINES = {"pruned": "--", "tuned": "-", "multipliers": ":"}
+MARKS = {"pruned": "o", "tuned": "o", "multipliers": "s"}
+
+
+def draw_pruning(runs: Mapping[str, Run], folder: Path, kind: str) -> list[Path]:
+    """What these runs allow of: sequence, widths, candidates, cost."""
+    found = [one for name, run in runs.items() for one in sequences(name, run)]
+    written = []
+    if found:
+        written.append(draw_sequences(found, folder / f"sequence.{kind}"))
+    known = [one for one in found if one.members[-1].architecture is not None]
+    if known:
+        written.append(draw_widths(known, folder / f"widths.{kind}"))
+    searches = {name: run for name, run in runs.items() if prunes(run)}
+    if searches:
+        written.append(draw_candidates(searches, folder / f"candidates.{kind}"))
+    # All rows in one place is no federation: what such a run costs is nobody's upload.
+    federated = {name: run for name, run in searches.items() if run.manifest["method"] != "netadapt"}
+    common = min((whole_iterations(run) for run in federated.values()), default=0)
+    if len(federated) > 1 and common:
+        bills = [bill(name, run, iterations=common) for name, run in federated.items()]
+        title = f"Cost to the clients, iterations 1 to {common} of the search"
+        written.append(draw_cost(bills, bills[0], folder / f"cost.{kind}", title))
+    return written
+
+
+def draw_sequences(found: Rows[Sequence], path: Path) -> Path:
+    """Accuracy against MACs (Fig. 4); runs of other round numbers (Fig. 7) or tuned further (Fig. 8) beside them."""
+    figure = new_figure(7.6, 4.8)
+    axes = figure.add_subplot()
+    factor, word = scale(max(member.macs for one in found for member in one.members))
+    tested = all(member.tested for one in found for member in one.members)
+    names = list(dict.fromkeys(one.run for one in found))
+    for one in found:
+        axes.plot(
+            [member.macs / factor for member in one.members],
+            [100 * member.accuracy for member in one.members],
+            LINES[one.kind],
+            marker=MARKS[one.kind],
+            markersize=4,
+            color=PALETTE[names.index(one.run) % len(PALETTE)],
+            label=_label(one),
+            linewidth=1.6,
+        )
+    axes.set_xlabel("multiply-accumulates of one forward pass" + (f" ({word})" if word else ""))
+    axes.set_ylabel(f"accuracy on {'test' if tested else 'validation or test'} data (%)")
+    axes.margins(x=0.04, y=0.08)
+    tidy(axes)
+    figure.legend(loc="outside lower center", ncols=min(3, len(found)), frameon=False, fontsize=9, labelcolor=INK)
+    figure.suptitle("Networks of falling cost", fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def draw_widths(found: Rows[Sequence], path: Path) -> Path:
+    """Layer by layer, how much of the start network's width is left (Fig. 5), in networks of about equal MACs."""
+    chosen = _of_equal_macs(found)
+    shares = [_shares(member, whole) for _, member, whole in chosen]
+    units = max((list(whole) for _, _, whole in chosen), key=len)
+    whole = next(one for _, _, one in chosen if len(one) == len(units))
+    figure = new_figure(max(6.4, 1.6 + 0.22 * (len(chosen) + 1) * len(units)), 4.2)
+    axes = figure.add_subplot()
+    width = 0.82 / len(chosen)
+    factor, _ = scale(max(member.macs for _, member, _ in chosen))
+    for number, ((label, member, _), share) in enumerate(zip(chosen, shares, strict=True)):
+        places = [place + (number + 0.5) * width - 0.41 for place in range(len(units))]
+        heights = [100 * share.get(unit, 0.0) for unit in units]
+        text = f"{label}: {member.name}, {member.macs / factor:.3g} {_letter(factor)}MACs"
+        axes.bar(places, heights, 0.94 * width, color=PALETTE[number % len(PALETTE)], label=text)
+    axes.set_xticks(range(len(units)), [f"{place}\n{whole[unit]}" for place, unit in enumerate(units, start=1)])
+    axes.set_xlabel("layer that can be pruned, and its width in the start network")
+    axes.set_ylabel("width that is left (%)")
+    axes.set_ylim(0, 105)
+    tidy(axes)
+    axes.grid(axis="x", visible=False)
+    figure.legend(loc="outside upper center", ncols=min(2, len(chosen)), frameon=False, fontsize=9, labelcolor=INK)
+    return save(figure, path)
+
+
+def _of_equal_macs(found: Rows[Sequence]) -> list[tuple[str, Member, dict[str, int]]]:
+    """(label, network, the start network's widths): of each sequence the one nearest to what all of them reach."""
+    whole = _start_widths(found)
+    reach = max(min(member.macs for member in one.members) for one in found)
+    chosen = []
+    for one in found:
+        known = [member for member in one.members if member.architecture is not None]
+        nearest = min(known, key=lambda member: abs(member.macs - reach))
+        chosen.append((_label(one), nearest, whole))
+    return chosen
+
+
+def _label(one: Sequence) -> str:
+    """The run's name and what kind of sequence it is, unless the name says so."""
+    word = WORDS[one.kind]
+    return plain(one.run, 48) + ("" if word.strip(", ") in one.run else word)
+
+
+def _start_widths(found: Rows[Sequence]) -> dict[str, int]:
+    """Of every layer the largest width that any network has: that of the start network, where it is among them."""
+    widest: dict[str, int] = {}
+    for one in found:
+        for member in one.members:
+            for unit, width in _widths(member).items():
+                widest[unit] = max(width, widest.get(unit, 0))
+    return widest
+
+
+def _widths(member: Member) -> dict[str, int]:
+    from atoll.spaces.pruned.pruning import units
+
+    return {} if member.architecture is None else {unit.name: unit.width for unit in units(dict(member.architecture))}
+
+
+def _shares(member: Member, whole: Mapping[str, int]) -> dict[str, float]:
+    return {unit: width / whole[unit] for unit, width in _widths(member).items()}
+
+
+def _letter(factor: float) -> str:
+    return {1e9: "G", 1e6: "M", 1e3: "k"}.get(factor, "")
+
+
+def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
+    """The candidates' accuracy round by round within some iterations, the chosen one marked (Fig. 3)."""
+    rows = {name: _iterations(run) for name, run in runs.items()}
+    columns = max(len(_shown(found)) for found in rows.values())
+    figure = new_figure(max(6.0, 3.1 * columns), 0.6 + 2.9 * len(rows))
+    panels = figure.subplots(len(rows), columns, squeeze=False, sharey="row")
+    for line, (name, found) in zip(panels, rows.items(), strict=True):
+        shown = _shown(found)
+        for axes, number in zip(line, shown, strict=False):
+            _candidates(axes, found[number])
+            axes.set_title(f"iteration {number}", fontsize=10, color=INK)
+        for axes in line[len(shown) :]:
+            axes.axis("off")
+        line[0].set_ylabel(f"{plain(name, 30)}\naccuracy (%)" if len(runs) > 1 else "accuracy on validation data (%)")
+    _legend(figure)
+    return save(figure, path)
+
+
+def _iterations(run: Run) -> dict[int, list[dict[str, Any]]]:
+    """Iteration -> its rounds, without iterations that have none done."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for event in rounds_of(run, "search"):
+        if "candidates" in event:
+            found.setdefault(event["iteration"], []).append(event)
+    return found
+
+
+def _shown(found: Mapping[int, Any]) -> list[int]:
+    """The first, the last, and some between them."""
+    numbers = list(found)
+    if len(numbers) <= PANELS:
+        return numbers
+    return [numbers[round(place * (len(numbers) - 1) / (PANELS - 1))] for place in range(PANELS)]
+
+
+def _candidates(axes: Axes, rounds: Rows[Mapping[str, Any]]) -> None:
+    curves: dict[str, dict[int, float]] = {}
+    for event in rounds:
+        for unit, row in event["candidates"].items():
+            curves.setdefault(unit, {})[event["round_in_iteration"]] = 100 * row["accuracy"]
+    chosen = rounds[-1].get("chosen")
+    for unit, curve in curves.items():
+        won = unit == chosen
+        colour, style = (VERMILLION, "--") if won else (FAINT, "-")
+        order, width = (3, 1.9) if won else (2, 1.0)
+        axes.plot(
+            list(curve),
+            list(curve.values()),
+            style,
+            color=colour,
+            marker="o",
+            markersize=3,
+            linewidth=width,
+            zorder=order,
+        )
+    axes.set_xlabel("round")
+    axes.margins(x=0.08, y=0.1)
+    whole_rounds(axes)
+    tidy(axes)
+
+
+def _legend(figure: Any) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [
+        Line2D(
+            [], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the candidate that was chosen"
+        ),
+        Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, as long as they were in"),
+    ]
+    figure.legend(handles=entries, loc="outside upper center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)

@@ -1,0 +1,181 @@
+"""Round by round: accuracy and MACs of High and Knee (the real-time paper's Fig. 9 and 11), and the hypervolume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atoll.errors import ConfigError
+from atoll.report.figures.canvas import (
+    BLUE,
+    FAINT,
+    INK,
+    PALETTE,
+    VERMILLION,
+    new_figure,
+    plain,
+    save,
+    scale,
+    short,
+    tidy,
+    whole_rounds,
+)
+from atoll.report.figures.tracks import Track, hypervolume, rounds_of, tracks
+from atoll.run.reader import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {"high": BLUE, "knee": VERMILLION, None: BLUE}
+LINES = {"high": "-", "knee": "--", None: "-"}
+FEW = 40  # measurements: each is marked up to here
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A track with its place in the legend."""
+
+    label: str
+    colour: str
+    style: str
+    track: Track
+
+
+def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
+    """Two panels: accuracy, and MACs where they are known, of each run's networks of interest after every round."""
+    lines = [*_searched(runs, None), *_compared(beside or {})]
+    figure = _panels(lines, "round")
+    for name, run in runs.items():
+        words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
+        if rounds_of(run, "final") and tracks(run):
+            _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
+    figure.suptitle("After every round", fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def draw_training(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
+    """The training from scratch that follows a search, its rounds counted from 1."""
+    lines = [_priced(line) for line in (*_searched(runs, "final"), *_compared(beside or {}))]
+    figure = _panels(lines, "round of training from scratch")
+    figure.suptitle("Training of what the search found, from scratch", fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
+    """How much of the box between nothing and (error 1, cost of the master) each front dominates."""
+    curves = {name: curve for name, run in runs.items() if (curve := hypervolume(run))}
+    if not curves:
+        raise ConfigError(
+            "none of these runs has a hypervolume to draw; runs of a search have one", code="nothing-to-draw"
+        )
+    figure = new_figure(7.2, 3.8)
+    axes = figure.add_subplot()
+    for number, (name, curve) in enumerate(curves.items()):
+        marker = "o" if len(curve) <= FEW else None
+        colour = PALETTE[number % len(PALETTE)]
+        axes.plot(list(curve), list(curve.values()), color=colour, marker=marker, markersize=3, label=plain(name))
+    axes.set_xlabel("round")
+    axes.set_ylabel("hypervolume (1 is perfect)")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    whole_rounds(axes)
+    tidy(axes)
+    figure.suptitle("Part of the space of error and cost that the front dominates", fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def _searched(runs: Mapping[str, Run], phase: str | None) -> Iterator[_Line]:
+    """With one run the colour tells High from Knee; with several it tells the runs apart, and the dashes the picks."""
+    for number, (name, run) in enumerate(runs.items()):
+        for track in _from_one(tracks(run, phase)) if phase else tracks(run):
+            pick = track.pick.title() if track.pick else ""
+            label = plain(name) if not pick else pick if len(runs) == 1 else f"{plain(name)}, {pick}"
+            colour = COLOURS[track.pick] if len(runs) == 1 else PALETTE[number % len(PALETTE)]
+            yield _Line(label, colour, LINES[track.pick], track)
+
+
+def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
+    for number, (name, run) in enumerate(beside.items()):
+        for track in tracks(run):
+            label = f"{plain(name)}, {track.pick.title()}" if track.pick else plain(name)
+            yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
+
+
+def _mark_end_of_search(figure: Figure, searching: list[int], words: str) -> None:
+    """A line between the search and the training from scratch, in runs that have both."""
+    if not searching:
+        return
+    end = max(searching) + 0.5
+    for axes in figure.axes:
+        axes.axvline(end, color=FAINT, linestyle=":", linewidth=1.2)
+    across = figure.axes[0].get_xaxis_transform()
+    figure.axes[0].text(end, 1.0, f" {words}", transform=across, fontsize=8, color=FAINT, va="bottom")
+
+
+def _from_one(found: list[Track]) -> list[Track]:
+    """The same tracks with their rounds counted from their first."""
+    before = min((number for track in found for number in track.validation), default=1) - 1
+
+    def moved(curve: dict[int, float]) -> dict[int, float]:
+        return {number - before: value for number, value in curve.items()}
+
+    return [Track(track.pick, moved(track.validation), moved(track.test), moved(track.macs)) for track in found]
+
+
+def _priced(line: _Line) -> _Line:
+    """The MACs in the legend: while one network is trained they do not change, and need no panel."""
+    macs = line.track.macs
+    if not macs:
+        return line
+    label = f"{line.label}, {short(max(macs.values()))} MACs"
+    return replace(line, label=label, track=replace(line.track, macs={}))
+
+
+def _panels(lines: list[_Line], unit: str) -> Figure:
+    if not lines:
+        raise ConfigError("none of these runs has an error figure to draw yet", code="nothing-to-draw")
+    priced = any(line.track.macs and line.track.pick for line in lines)  # of a fixed network there is nothing to see
+    figure = new_figure(7.6, 6.4 if priced else 4.2)
+    panels = figure.subplots(2 if priced else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2] if priced else [1])
+    _accuracies(panels[0][0], lines)
+    if priced:
+        _macs(panels[1][0], lines)
+    panels[-1][0].set_xlabel(unit)
+    whole_rounds(panels[-1][0])
+    return figure
+
+
+def _accuracies(axes: Axes, lines: list[_Line]) -> None:
+    """Test accuracy where there is any, with the validation accuracy faint behind it; else validation accuracy."""
+    tested = any(line.track.test for line in lines)
+    faint = ""
+    for line in lines:
+        validation, test = line.track.validation, line.track.test
+        if test and test != validation:
+            axes.plot(list(validation), _percent(validation), color=line.colour, alpha=0.3, linewidth=1)
+            faint = "\nfaint: on validation data"
+        main = test or validation
+        label = f"{line.label}, validation" if tested and not test else line.label
+        axes.plot(list(main), _percent(main), line.style, color=line.colour, label=label, linewidth=1.8)
+        if len(main) <= FEW:
+            axes.plot(list(main), _percent(main), "o", color=line.colour, markersize=4)
+    axes.set_ylabel(f"accuracy on test data (%){faint}" if tested else "accuracy on validation data (%)")
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    tidy(axes)
+
+
+def _macs(axes: Axes, lines: list[_Line]) -> None:
+    factor, word = scale(max(value for line in lines for value in line.track.macs.values()))
+    for line in lines:
+        if line.track.macs:
+            values = [value / factor for value in line.track.macs.values()]
+            axes.step(list(line.track.macs), values, line.style, where="mid", color=line.colour, linewidth=1.6)
+    axes.set_ylabel("MACs of one forward pass" + (f"\n({word})" if word else ""))
+    axes.set_ylim(0, 1.08 * max(value for line in lines for value in line.track.macs.values()) / factor)
+    tidy(axes)
+
+
+def _percent(errors: Mapping[int, float]) -> list[float]:
+    return [100 * (1 - error) for error in errors.values()]

@@ -1,0 +1,196 @@
+"""Runs on a virtual network: what each client did when, and how long the rounds took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atoll.errors import ConfigError
+from atoll.report.figures.canvas import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    ORANGE,
+    PALETTE,
+    SKY,
+    VERMILLION,
+    new_figure,
+    plain,
+    save,
+    tidy,
+    whole_rounds,
+)
+from atoll.run.reader import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROUNDS = 8  # shown in a timeline: more would be too narrow to see
+CLIENTS = 40
+PARTS = (("download", SKY), ("compute", GREEN), ("upload", BLUE))
+ENDS = {"late": ("D", ORANGE), "stale": ("X", VERMILLION), "failed": ("x", INK), "rejected": ("x", VERMILLION)}
+WORDS = {"late": "late", "stale": "thrown away as stale", "failed": "no answer", "rejected": "rejected"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A task: a client's name, the round it was sent in, four moments and what became of it."""
+
+    client: str
+    round: int
+    began: float
+    downloaded: float | None  # None, like the next: it never got an answer
+    computed: float | None
+    arrived: float
+    fate: str
+    held_until: float | None = None  # a staleness mix let the reply through at this moment
+
+    @property
+    def end(self) -> float:
+        """When the server had it."""
+        return self.arrived if self.held_until is None else self.held_until
+
+
+@dataclass(frozen=True)
+class Span:
+    """A round, and the tasks whose fate was decided in it."""
+
+    round: int
+    start: float
+    end: float
+    steps: Sequence[Step]
+
+
+def spans(run: Run) -> list[Span]:
+    """The rounds of a run on a virtual network on which anything took time; else none."""
+    found = [
+        Span(event["round"], told["from"], told["to"], [Step(*row) for row in told["tasks"]])
+        for event in run.rounds
+        if isinstance(told := event.get("network"), dict)
+    ]
+    return found if found and found[-1].end > 0 else []
+
+
+def latencies(run: Run) -> dict[int, tuple[float, float]]:
+    """Round -> the longest and the mean time from the beginning of its tasks to their answers, late ones too."""
+    seconds: dict[int, list[float]] = {}
+    for span in spans(run):
+        for step in span.steps:
+            if step.computed is not None and step.fate != "failed":
+                seconds.setdefault(step.round, []).append(step.arrived - step.began)
+    return {number: (max(found), sum(found) / len(found)) for number, found in sorted(seconds.items())}
+
+
+def draw_timeline(run: Run, path: Path, last: int = ROUNDS) -> Path:
+    """One row a client, over the last rounds: download, compute, upload, and marks at replies that were not used."""
+    shown = spans(run)[-last:]
+    if not shown:
+        raise ConfigError(
+            f"{run.path}: no virtual network, or nothing took time on it; there is no timeline to draw",
+            code="nothing-to-draw",
+        )
+    first, end = shown[0].start, shown[-1].end
+    steps = [step for span in shown for step in span.steps]
+    names = sorted({step.client for step in steps})[:CLIENTS]
+    rows = {name: place for place, name in enumerate(names)}
+    figure = new_figure(10.5, 1.9 + 0.26 * len(names))
+    axes = figure.add_subplot()
+    for span in shown:
+        axes.axvline(span.end, color=FAINT, linewidth=0.8, zorder=0)
+    _name_rounds(axes, shown, first, end)
+    for step in steps:
+        if step.client in rows:
+            _draw_step(axes, step, rows[step.client], first)
+    axes.set_xlim(first, end + 0.01 * (end - first))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), [plain(name, 24) for name in names])
+    axes.set_xlabel("virtual seconds since the beginning of the run")
+    tidy(axes)
+    axes.grid(visible=False)
+    handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
+    figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
+    more = len({step.client for step in steps}) - len(names)
+    title = f"What the clients did in rounds {shown[0].round} to {shown[-1].round}"
+    figure.suptitle(title + (f" (and {more} clients more)" if more else ""), fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
+    """Maximal and mean latency of the tasks of every round, and the time a round took."""
+    figure = new_figure(7.6, 4.4)
+    axes = figure.add_subplot()
+    for number, (name, run) in enumerate(runs.items()):
+        found, whole = latencies(run), {span.round: span.end - span.start for span in spans(run)}
+        label, colour = (f"{plain(name)}, " if len(runs) > 1 else ""), PALETTE[number % len(PALETTE)]
+        many = len(whole) > 60
+        axes.plot(list(found), [high for high, _ in found.values()], color=colour, label=f"{label}slowest answer")
+        axes.plot(list(found), [mean for _, mean in found.values()], "--", color=colour, label=f"{label}mean answer")
+        axes.plot(
+            list(whole),
+            list(whole.values()),
+            "." if many else "o",
+            color=INK if len(runs) == 1 else colour,
+            markersize=3,
+            label=f"{label}length of the round",
+        )
+    axes.set_xlabel("round")
+    axes.set_ylabel("virtual seconds")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    whole_rounds(axes)
+    tidy(axes)
+    figure.suptitle("How long answers were under way", fontsize=12, color=INK)
+    return save(figure, path)
+
+
+def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) -> None:
+    """The numbers of the rounds above them, where there is room."""
+    across = axes.get_xaxis_transform()
+    for span in shown:
+        if span.end - span.start > 0.03 * (end - first):
+            middle = (span.start + span.end) / 2
+            axes.text(
+                middle,
+                1.01,
+                f"round {span.round}" if len(shown) <= 6 else str(span.round),
+                transform=across,
+                ha="center",
+                va="bottom",
+                fontsize=8,
+                color=FAINT,
+            )
+
+
+def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
+    if step.end < first:
+        return
+    if step.downloaded is None or step.computed is None:
+        axes.plot([step.began, step.arrived], [row, row], ":", color=FAINT, linewidth=1.2)
+    else:
+        moments = (step.began, step.downloaded, step.computed, step.arrived)
+        faint = 0.35 if step.fate == "failed" else 1.0
+        for (_, colour), start, end in zip(PARTS, moments[:-1], moments[1:], strict=True):
+            axes.barh(row, end - start, 0.62, start, color=colour, alpha=faint, linewidth=0)
+    if step.end > step.arrived:
+        axes.plot([step.arrived, step.end], [row, row], ":", color=ORANGE, linewidth=1.2)
+    if step.fate in ENDS:
+        marker, colour = ENDS[step.fate]
+        axes.plot(step.end, row, marker, color=colour, markersize=5, markeredgewidth=1.4, clip_on=False, zorder=3)
+
+
+def _legend(fates: set[str], held: bool) -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    entries: list[Any] = [Patch(color=colour, label=word) for word, colour in PARTS]
+    entries += [
+        Line2D([], [], marker=marker, color=colour, linestyle="", markersize=5, label=WORDS[fate])
+        for fate, (marker, colour) in ENDS.items()
+        if fate in fates
+    ]
+    if held:
+        entries.append(Line2D([], [], linestyle=":", color=ORANGE, label="held back by the staleness mix"))
+    return entries

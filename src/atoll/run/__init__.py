@@ -1,0 +1,1 @@
+"""A run from its experiment file to its result: loop, launch, reading, retraining, sweeps."""

@@ -1,0 +1,190 @@
+"""The DARTS space (Liu et al., 2019): stem, cells of two kinds, linear head behind a global average.
+
+Three forms of network, described in `darts_plan`:
+
+    mixed      the supernet: all operations on all edges, mixed by shares. Its parameters `alpha.normal` and
+               `alpha.reduce` (14, 8) are the logits of those shares, so that they can be trained by gradient; they are
+               not counted among the weights.
+    path       a sub-model: one operation for every edge. It has the supernet's parameter names, so its weights are a
+               slice of the supernet's, and a module of it can be a view into one (`view`).
+    genotype   a found network, trained from scratch under names of its own: two edges for every node, norms with a
+               scale and a shift, pools without a norm, as DARTS retrains. DARTS' auxiliary head and its drop path
+               are left out.
+
+Norms use the statistics of the batch in all forms (`norm.BatchNorm`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from atoll.core.messages import Schema, Tensors
+from atoll.errors import ConfigError
+from atoll.spaces.darts.cells import FoundCell, MixedCell, PathCell, make_part
+from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
+from atoll.spaces.darts.layers import EDGES, KINDS, OPERATIONS, check_key
+from atoll.spaces.darts.plan import Plan, form_of, genotype_of, key_of, plan
+from atoll.spaces.darts.table import (
+    cost,
+    expected_weights,
+    names,
+    operation_weights,
+    shapes,
+    shared_weights,
+    weight_count,
+)
+from atoll.spaces.initial import kaiming_uniform
+
+__all__ = [
+    "ALPHAS",
+    "EDGES",
+    "KINDS",
+    "OPERATIONS",
+    "architecture_for",
+    "build",
+    "cost",
+    "expected_weights",
+    "found",
+    "genotype",
+    "initial",
+    "names",
+    "operation_weights",
+    "random_genotype",
+    "shapes",
+    "shared_weights",
+    "skip_share",
+    "sub_model",
+    "supernet",
+    "view",
+    "weight_count",
+    "whole",
+]
+
+ALPHAS = tuple(f"alpha.{kind}" for kind in KINDS)  # names of the architecture parameters
+ALPHA_SCALE = 1e-3  # of their start, as in DARTS
+
+
+class DartsNetwork(nn.Module):
+    """Stem, cells, head; what the cells do is told by the classes that derive from this."""
+
+    def __init__(self, stem: nn.Module, cells: Sequence[nn.Module], head: nn.Module) -> None:
+        super().__init__()
+        self.stem, self.cells, self.head = stem, nn.ModuleList(cells), head
+
+    def forward(self, x: Tensor) -> Tensor:
+        earlier = previous = self.stem(x)
+        for cell in self.cells:
+            earlier, previous = previous, cell(earlier, previous)
+        return self.classify(previous)
+
+    def classify(self, x: Tensor) -> Tensor:
+        """Global average, then the linear classifier."""
+        y: Tensor = self.head(x.mean(dim=(2, 3)))
+        return y
+
+
+class Supernet(DartsNetwork):
+    """All operations, mixed."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(make_part(plan.stem[0]), [MixedCell(cell) for cell in plan.cells], make_part(plan.head))
+        zeros = {kind: nn.Parameter(torch.zeros(EDGES, len(OPERATIONS))) for kind in KINDS}
+        self.alpha = nn.ParameterDict(zeros)
+
+    def forward(self, x: Tensor, shares: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Outputs under these shares (14, 8) of both kinds of cells; without them, the softmax of the alphas."""
+        if shares is None:
+            shares = {kind: self.alpha[kind].softmax(dim=1) for kind in KINDS}
+        earlier = previous = self.stem(x)
+        for cell in self.cells:
+            earlier, previous = previous, cell(earlier, previous, shares[cell.kind])  # type: ignore[index]
+        return self.classify(previous)
+
+
+def build(arch: Mapping[str, Any]) -> DartsNetwork:
+    """The network of this architecture, in its form."""
+    form, parts = form_of(arch), plan(arch)
+    if form == "mixed":
+        return Supernet(parts)
+    stem, head = make_part(parts.stem[0]), make_part(parts.head)
+    if form == "path":
+        key = key_of(arch)
+        return DartsNetwork(stem, [PathCell(cell, key[cell.kind]) for cell in parts.cells], head)
+    edges = genotype_of(arch)
+    return DartsNetwork(stem, [FoundCell(cell, [tuple(p) for p in edges[cell.kind]]) for cell in parts.cells], head)
+
+
+def whole(arch: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The supernet that this network is a slice of; None if it is no sub-model."""
+    if form_of(arch) != "path":
+        return None
+    return {**{name: value for name, value in arch.items() if name != "key"}, "form": "mixed"}
+
+
+def view(module: nn.Module, arch: Mapping[str, Any]) -> nn.Module:
+    """The sub-model as a view into a module of its supernet: it shares the parameters and takes no time to build."""
+    if not isinstance(module, Supernet):
+        raise TypeError(f"a sub-model is a view into a Supernet, not into a {type(module).__name__}")
+    key, parts = key_of(arch), plan(arch)
+    cells = [
+        PathCell(cell, key[cell.kind], within)  # type: ignore[arg-type]
+        for cell, within in zip(parts.cells, module.cells, strict=True)
+    ]
+    return DartsNetwork(module.stem, cells, module.head)
+
+
+def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
+    """Initial weights by the general rule, without building a module; of a supernet also the alphas, drawn last."""
+    weights = kaiming_uniform(shapes(arch), rng)
+    if form_of(arch) != "mixed":
+        return weights
+    size = (EDGES, len(OPERATIONS))
+    alphas = {name: (ALPHA_SCALE * rng.standard_normal(size)).astype(np.float32) for name in ALPHAS}
+    return Tensors({**weights, **alphas})
+
+
+def supernet(shape: Sequence[int], classes: int, channels: int = 16, cells: int = 8) -> dict[str, Any]:
+    """The architecture of a supernet for images of this shape (channels, height, width), checked."""
+    arch = {"space": "darts", "form": "mixed", "channels": channels, "cells": cells}
+    arch |= {"input": list(shape), "classes": classes}
+    plan(arch)
+    return arch
+
+
+def architecture_for(schema: Schema, channels: int = 16, cells: int = 8) -> dict[str, Any]:
+    """The supernet's architecture for this data, checked."""
+    if schema.kind != "image":
+        raise ConfigError(
+            "the DARTS space is made for images and the data is a table; search it with `realtime`",
+            code="images-required",
+        )
+    return supernet(schema.shape, schema.outputs, channels, cells)
+
+
+def sub_model(arch: Mapping[str, Any], key: Mapping[str, Any]) -> dict[str, Any]:
+    """The architecture of one sub-model of this supernet."""
+    taken = {kind: list(operations) for kind, operations in check_key(key).items()}
+    return {**_common(arch), "form": "path", "key": taken}
+
+
+def found(
+    arch: Mapping[str, Any],
+    edges: Mapping[str, Any],
+    channels: int | None = None,
+    cells: int | None = None,
+) -> dict[str, Any]:
+    """The architecture of a found network for the data of this one, of its width and depth or of others."""
+    sizes = {name: value for name, value in (("channels", channels), ("cells", cells)) if value is not None}
+    new = {**_common(arch), **sizes, "form": "genotype", "genotype": check_genotype(edges)}
+    plan(new)
+    return copy.deepcopy(new)
+
+
+def _common(arch: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: arch[name] for name in ("space", "channels", "cells", "input", "classes")}

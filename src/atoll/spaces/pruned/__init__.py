@@ -1,0 +1,1 @@
+"""Networks described layer by layer, and how they are made narrower."""

@@ -1,0 +1,246 @@
+"""Layers with parameters as plain data: what each looks like, the module it becomes, the shape it gives, its cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import nn
+
+from atoll.errors import ArchitectureError
+from atoll.spaces.layers import Conv2d
+from atoll.spaces.norm import AffineBatchNorm, BatchNorm
+from atoll.spaces.pruned.fields import Channels, Description, Flag, Margins, Number, Shape, Sides, slid
+
+
+class Convolution(Description):
+    kind: Literal["convolution"]
+    inputs: Channels
+    outputs: Channels
+    kernel: Sides
+    stride: Sides = (1, 1)
+    padding: Margins = (0, 0)
+    dilation: Sides = (1, 1)
+    groups: Channels = 1
+    bias: Flag = True
+
+    def module(self) -> nn.Module:
+        window = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+        return Conv2d(self.inputs, self.outputs, self.kernel, **window, groups=self.groups, bias=self.bias)  # type: ignore[arg-type]
+
+    def shape(self, before: Shape) -> Shape:
+        if self.inputs % self.groups or self.outputs % self.groups:
+            raise ArchitectureError(
+                f"{self.inputs} and {self.outputs} channels do not divide into {self.groups} groups",
+                code="indivisible-groups",
+            )
+        sides = slid(before, self.kernel, self.stride, self.padding, self.dilation, False)
+        _same(before[0], self.inputs, "channels")
+        return (self.outputs, *sides)
+
+    def parameters(self) -> int:
+        return self._taps() * self.outputs + self.bias * self.outputs
+
+    def macs(self, after: Shape) -> int:
+        return self._taps() * self.outputs * after[1] * after[2]
+
+    def _taps(self) -> int:
+        return self.inputs // self.groups * self.kernel[0] * self.kernel[1]
+
+
+class Depthwise(Description):
+    """A filter for each channel. A kind of its own, because it has one width and follows the layer before it."""
+
+    kind: Literal["depthwise"]
+    channels: Channels
+    kernel: Sides
+    stride: Sides = (1, 1)
+    padding: Margins = (0, 0)
+    dilation: Sides = (1, 1)
+    bias: Flag = True
+
+    def module(self) -> nn.Module:
+        return self._convolution().module()
+
+    def shape(self, before: Shape) -> Shape:
+        return self._convolution().shape(before)
+
+    def parameters(self) -> int:
+        return self._convolution().parameters()
+
+    def macs(self, after: Shape) -> int:
+        return self._convolution().macs(after)
+
+    def _convolution(self) -> Convolution:
+        return Convolution(
+            kind="convolution",
+            inputs=self.channels,
+            outputs=self.channels,
+            kernel=self.kernel,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.channels,
+            bias=self.bias,
+        )
+
+
+class Linear(Description):
+    kind: Literal["linear"]
+    inputs: Channels
+    outputs: Channels
+    bias: Flag = True
+
+    def module(self) -> nn.Module:
+        return nn.Linear(self.inputs, self.outputs, bias=self.bias)
+
+    def shape(self, before: Shape) -> Shape:
+        if len(before) != 1:
+            raise ArchitectureError(
+                f"it works on flat rows, and what comes in has the shape {list(before)}: flatten it first",
+                code="flat-rows-required",
+            )
+        _same(before[0], self.inputs, "features")
+        return (self.outputs,)
+
+    def parameters(self) -> int:
+        return (self.inputs + self.bias) * self.outputs
+
+    def macs(self, after: Shape) -> int:
+        return self.inputs * self.outputs
+
+
+class BatchNormalisation(Description):
+    """By the statistics of the batch, always (see `atoll.spaces.norm`): running averages are not part of it."""
+
+    kind: Literal["batch_norm"]
+    channels: Channels
+    epsilon: Number = 1e-5
+    affine: Flag = False
+
+    def module(self) -> nn.Module:
+        return AffineBatchNorm(self.channels, self.epsilon) if self.affine else BatchNorm(self.channels, self.epsilon)
+
+    def shape(self, before: Shape) -> Shape:
+        _same(before[0], self.channels, "channels")
+        return before
+
+    def parameters(self) -> int:
+        return 2 * self.channels * self.affine
+
+    def macs(self, after: Shape) -> int:
+        return 0
+
+
+class GroupNormalisation(Description):
+    kind: Literal["group_norm"]
+    channels: Channels
+    groups: Channels | Literal["each"]  # each channel by itself, however many there are
+    epsilon: Number = 1e-5
+    affine: Flag = True
+
+    def module(self) -> nn.Module:
+        return nn.GroupNorm(self._count(), self.channels, self.epsilon, self.affine)
+
+    def shape(self, before: Shape) -> Shape:
+        _same(before[0], self.channels, "channels")
+        if self.channels % self._count():
+            raise ArchitectureError(
+                f"{self.channels} channels do not divide into {self.groups} groups", code="indivisible-groups"
+            )
+        return before
+
+    def parameters(self) -> int:
+        return 2 * self.channels * self.affine
+
+    def macs(self, after: Shape) -> int:
+        return 0
+
+    def _count(self) -> int:
+        return self.channels if self.groups == "each" else self.groups
+
+
+Known = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
+Layer = Annotated[Known, Field(discriminator="kind")]
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Has this module a description of its own? Only torch's own classes: a subclass may compute something else."""
+    return type(module) in (
+        Conv2d,
+        nn.Conv2d,
+        nn.Linear,
+        nn.BatchNorm1d,
+        nn.BatchNorm2d,
+        nn.GroupNorm,
+        BatchNorm,
+        AffineBatchNorm,
+    )
+
+
+def described(module: nn.Module) -> Known:
+    """The description of a module for which `is_layer` holds."""
+    match module:
+        case nn.Conv2d():
+            return _convolution(module)
+        case nn.Linear():
+            biased = module.bias is not None
+            return Linear(kind="linear", inputs=module.in_features, outputs=module.out_features, bias=biased)
+        case nn.BatchNorm1d() | nn.BatchNorm2d():
+            return _batch_norm(module.num_features, module.eps, module.affine)
+        case BatchNorm():
+            return _batch_norm(module.channels, module.epsilon, isinstance(module, AffineBatchNorm))
+        case nn.GroupNorm():
+            return GroupNormalisation(
+                kind="group_norm",
+                channels=module.num_channels,
+                groups="each" if module.num_groups == module.num_channels > 1 else module.num_groups,
+                epsilon=module.eps,
+                affine=module.affine,
+            )
+    raise TypeError(f"{type(module).__name__} is no layer")
+
+
+def _batch_norm(channels: int, epsilon: float, affine: bool) -> BatchNormalisation:
+    return BatchNormalisation(kind="batch_norm", channels=channels, epsilon=epsilon, affine=affine)
+
+
+def _convolution(module: nn.Conv2d) -> Convolution | Depthwise:
+    if module.padding_mode != "zeros":
+        raise ArchitectureError(
+            f"its padding_mode is {module.padding_mode!r}: only 'zeros' is known", code="unsupported-arguments"
+        )
+    window = {
+        "kernel": _both(module.kernel_size),
+        "stride": _both(module.stride),
+        "padding": _padding(module),
+        "dilation": _both(module.dilation),
+    }
+    biased = module.bias is not None
+    if module.groups == module.in_channels == module.out_channels > 1:
+        return Depthwise(kind="depthwise", channels=module.groups, bias=biased, **window)
+    width = {"inputs": module.in_channels, "outputs": module.out_channels, "groups": module.groups}
+    return Convolution(kind="convolution", bias=biased, **width, **window)  # type: ignore[arg-type]
+
+
+def _padding(module: nn.Conv2d) -> tuple[int, int]:
+    if module.padding == "valid":
+        return (0, 0)
+    if isinstance(module.padding, str):
+        margins = [module.dilation[axis] * (module.kernel_size[axis] - 1) for axis in (0, 1)]
+        if any(margin % 2 for margin in margins):
+            raise ArchitectureError(
+                "its padding is 'same' with an even kernel: use an odd kernel, or give a number", code="even-kernel"
+            )
+        return (margins[0] // 2, margins[1] // 2)
+    return _both(module.padding)
+
+
+def _both(sides: tuple[int, ...]) -> tuple[int, int]:
+    height, width = sides
+    return (height, width)
+
+
+def _same(given: int, wanted: int, what: str) -> None:
+    if given != wanted:
+        raise ArchitectureError(f"it takes {wanted} {what}, and {given} come in", code="shape-mismatch")

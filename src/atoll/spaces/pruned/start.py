@@ -1,0 +1,127 @@
+"""The network that a search by pruning starts from: one of Atoll's own, or one that a user brings along."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from atoll.core.messages import Schema, Tensors
+from atoll.errors import ConfigError
+from atoll.spaces.fixed import USUAL_WIDTHS, architecture_for
+from atoll.spaces.pruned.space import describe, from_fixed
+
+HALVINGS_OF_CONVNET = 3
+THIN = (16, 16, 32, 32, 64, 64)
+
+Maker = Callable[[tuple[int, ...], int], nn.Module]
+
+
+def fitted_start(
+    model: str,
+    schema: Schema,
+    hidden: Sequence[int] | None,
+    widths: Sequence[int] | None,
+    width: float | None,
+) -> dict[str, Any]:
+    """The settings `model`, `hidden`, `widths` and `width` with everything left open decided for this data.
+
+    `auto` is a thin ConvNet for images of 8x8 and more (it is what the pruning paper shrinks), else an MLP.
+    """
+    if is_own(model):
+        for name, value in (("hidden", hidden), ("widths", widths), ("width", width)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name} = {value}: the network of {model!r} has widths of its own; leave it out",
+                    code="inapplicable-setting",
+                )
+        start_architecture(model, schema)
+        return {}
+    if model == "auto" and hidden is None and width is None:
+        image = schema.kind == "image" and min(schema.shape[1:]) >= 2**HALVINGS_OF_CONVNET
+        model, widths = ("convnet", widths or THIN) if image else ("mlp", widths)
+    if width is not None:
+        if widths is not None or model not in USUAL_WIDTHS:
+            known = ", ".join(USUAL_WIDTHS)
+            raise ConfigError(
+                f"width = {width:g}: a factor of the usual widths of {known}; name one, without widths",
+                code="inapplicable-setting",
+            )
+        widths = [max(1, round(size * width)) for size in USUAL_WIDTHS[model]]
+    arch = architecture_for(model, schema, hidden, widths)
+    return {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths"), "width": None}
+
+
+def start_architecture(
+    model: str,
+    schema: Schema,
+    hidden: Sequence[int] | None = None,
+    widths: Sequence[int] | None = None,
+    width: float | None = None,
+) -> dict[str, Any]:
+    """The network as a description that pruning can change (space `widths`)."""
+    if is_own(model):
+        return describe(own_module(model, schema), schema.shape, schema.outputs)
+    decided = fitted_start(model, schema, hidden, widths, width)
+    return from_fixed(architecture_for(decided["model"], schema, decided["hidden"], decided["widths"]))
+
+
+def is_own(model: str) -> bool:
+    return ":" in model
+
+
+def own_weights(model: str, schema: Schema) -> Tensors:
+    """The parameters that the user's function gave its module: a function that loads a trained network, as a rule."""
+    if not is_own(model):
+        raise ConfigError(
+            f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead",
+            code="inapplicable-setting",
+        )
+    module = own_module(model, schema)
+    return Tensors({name: p.detach().cpu().float().numpy().copy() for name, p in module.named_parameters()})
+
+
+def own_module(reference: str, schema: Schema) -> nn.Module:
+    """What the user's function returns for (shape of a row, number of classes). It runs here, on the server only."""
+    maker = _function(reference)
+    try:
+        with torch.random.fork_rng(devices=[]):  # constructors draw initial weights; ours are drawn elsewhere
+            module = maker(tuple(schema.shape), schema.outputs)
+    except Exception as problem:
+        words = " ".join(str(problem).split())
+        raise ConfigError(
+            f"model = {reference!r}: {type(problem).__name__}: {words}; the function is called with the shape of a "
+            f"row, {tuple(schema.shape)}, and the number of classes, {schema.outputs}",
+            code="model-function-failed",
+        ) from None
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"model = {reference!r}: it gave a {type(module).__name__}; return a torch.nn.Module", code="not-a-module"
+        )
+    return module
+
+
+def _function(reference: str) -> Maker:
+    place, _, name = reference.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        found: Maker = getattr(module, name)
+    except Exception as problem:  # whatever a stranger's file may do at its import
+        words = " ".join(str(problem).split())
+        raise ConfigError(
+            f"model = {reference!r}: {type(problem).__name__}: {words}; name a function as package.module:function or "
+            "file.py:function",
+            code="not-importable",
+        ) from None
+    return found

@@ -1,0 +1,99 @@
+"""Fixed statistics for batch norm: clients sum them up over training data, so that a finished network works on one row.
+
+Every client sends sums and counts, the server adds them (`pooled`), and `fixed_module` divides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from atoll.core.messages import Array, Tensors
+from atoll.spaces import build, skeleton
+from atoll.spaces.norm import BatchNorm, batch_norms
+from atoll.training.batches import Rows, bounds
+from atoll.training.networks import load
+from atoll.training.sgd import Forward
+
+
+def calibrate(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    batch: int = 100,
+    *,
+    forward: Forward | None = None,
+    device: str = "cpu",
+) -> Tensors:
+    """For every batch-norm layer the sums over what flows into it, in float64.
+
+    `<layer>.count` (values per channel), `<layer>.sum` and `<layer>.squares` (per channel): count x mean and
+    count x (variance + mean^2), which may be added over clients.
+    """
+    load(module, weights)
+    layers = batch_norms(module)
+    sums = {name: torch.zeros(3, layer.channels, dtype=torch.float64) for name, layer in layers.items()}
+    hooks = [layer.register_forward_pre_hook(_collector(sums[name])) for name, layer in layers.items()]
+    rows = Rows(x, np.zeros(len(x), np.int64), module, device)
+    try:
+        with torch.inference_mode():
+            for start, stop in bounds(len(rows), batch):
+                (forward or module)(rows.between(start, stop)[0])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    fields: dict[str, Array] = {}
+    for name, (count, total, squares) in sums.items():
+        fields[f"{name}.count"] = count[:1].numpy().copy()
+        fields[f"{name}.sum"] = total.numpy().copy()
+        fields[f"{name}.squares"] = squares.numpy().copy()
+    return Tensors(fields)
+
+
+def statistics_form(arch: Mapping[str, Any]) -> Tensors:
+    """Zeros of the names, shapes and dtypes that `calibrate` gives for this architecture."""
+    form: dict[str, Array] = {}
+    for name, layer in batch_norms(skeleton(arch)).items():
+        form[f"{name}.count"] = np.zeros(1)
+        form[f"{name}.sum"] = np.zeros(layer.channels)
+        form[f"{name}.squares"] = np.zeros(layer.channels)
+    return Tensors(form)
+
+
+def pooled(clients: Iterable[Mapping[str, Array]]) -> Tensors:
+    """The sums of several clients added up, in the order given."""
+    total: dict[str, Array] = {}
+    for statistics in clients:
+        for name, array in statistics.items():
+            total[name] = total[name] + array if name in total else array
+    return Tensors(total)
+
+
+def fixed_module(arch: Mapping[str, Any], weights: Tensors, statistics: Mapping[str, Array]) -> nn.Module:
+    """An ordinary module in evaluation mode: the weights, and batch norm by the pooled statistics."""
+    module = build(arch)
+    load(module, weights)
+    for name, layer in batch_norms(module).items():
+        count = float(statistics[f"{name}.count"][0]) if f"{name}.count" in statistics else 0.0
+        if count < 1:
+            raise ValueError(f"no statistics of layer {name!r}: calibrate on a client with training rows")
+        mean = statistics[f"{name}.sum"] / count
+        variance = np.maximum(statistics[f"{name}.squares"] / count - mean * mean, 0.0)
+        layer.fix(torch.tensor(mean, dtype=torch.float32), torch.tensor(variance, dtype=torch.float32))
+    return module.eval()
+
+
+def _collector(sums: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def collect(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(layer, BatchNorm)
+        x = inputs[0].detach().to("cpu", torch.float64)
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        sums[0] += x.numel() // layer.channels
+        sums[1] += x.sum(axes)
+        sums[2] += (x * x).sum(axes)
+
+    return collect

@@ -1,0 +1,31 @@
+"""What a client's job is given: the client's own data, memory and random stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from atoll.core.messages import Array, Part, Schema
+
+
+class ClientData(Protocol):
+    """One client's data. See `atoll.data`."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def part(self, part: Part, /) -> tuple[Array, Array]:
+        """Rows (float32) and labels (int64), freshly gathered."""
+        ...
+
+
+@dataclass
+class Client:
+    """`memory` lives on between the client's tasks; `rng` is this task's own stream."""
+
+    data: ClientData
+    memory: dict[str, Any]
+    rng: np.random.Generator
+    device: str = "cpu"

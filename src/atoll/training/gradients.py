@@ -1,0 +1,85 @@
+"""What a client tells of a sub-model without keeping it: a gradient and how many rows were right on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from atoll.core.messages import Array, Tensors
+from atoll.training.batches import Rows, bounds
+from atoll.training.networks import load, values
+
+
+@dataclass(frozen=True)
+class LocalGradient:
+    """A gradient under the names of the weights that came in, and the training accuracy of the same rows in counts."""
+
+    gradient: Tensors
+    correct: int
+    rows: int
+
+
+def batch_gradient(
+    module: nn.Module, weights: Tensors, x: Array, y: Array, batch: int, rng: np.random.Generator, device: str = "cpu"
+) -> LocalGradient:
+    """The gradient of the cross-entropy on one batch of rows drawn from `rng`; all rows if there are fewer."""
+    parameters = load(module, weights)
+    chosen = rng.permutation(len(y))[:batch]
+    inputs, labels = Rows(x[chosen], y[chosen], module, device).between(0, len(chosen))
+    gradients, correct = _backward(module, parameters, inputs, labels)
+    return LocalGradient(_named(weights, gradients), correct, len(chosen))
+
+
+def epochs_gradient(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    epochs: int,
+    batch: int,
+    lr: float,
+    rng: np.random.Generator,
+    device: str = "cpu",
+) -> LocalGradient:
+    """The weights' change over local epochs of plain SGD, divided by the learning rate: the sum of its gradients.
+
+    A row counts as right if it was right in its own batch, before the step on it. What one epoch of one batch gives is
+    `batch_slope` of all rows.
+    """
+    parameters = load(module, weights)
+    rows = Rows(x, y, module, device)
+    moving = [parameter.detach() for parameter in parameters]
+    cuts, correct = bounds(len(rows), batch), 0
+    for _ in range(epochs):
+        order = rows.order(rng)
+        for start, stop in cuts:
+            gradients, right = _backward(module, parameters, *rows.take(order[start:stop]))
+            torch._foreach_add_(moving, gradients, alpha=-lr)
+            correct += right
+    after = values(weights, parameters)
+    change = {name: (array - after[name]) / np.float32(lr) for name, array in weights.items()}
+    return LocalGradient(Tensors(change), correct, epochs * len(rows))
+
+
+def _backward(
+    module: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, labels: Tensor
+) -> tuple[list[Tensor], int]:
+    logits = module(inputs)
+    loss = functional.cross_entropy(logits, labels)
+    # A path through a supernet may lead around some of its parameters: their gradient is zero.
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return list(gradients), int((logits.argmax(1) == labels).sum())
+
+
+def _named(names: Mapping[str, Array], gradients: list[Tensor]) -> Tensors:
+    return Tensors(
+        {
+            name: np.array(gradient.detach().cpu().numpy(), order="C")
+            for name, gradient in zip(names, gradients, strict=True)
+        }
+    )

@@ -1,0 +1,242 @@
+"""The product's hot loop: training a network on one client's data.
+
+No optimiser object, no gradients kept in the module, updates of all parameters in a few fused calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from atoll.core.messages import Array, Tensors
+from atoll.errors import ConfigError
+from atoll.spaces.layers import Perceptron
+from atoll.training.augmentation import Augmentation
+from atoll.training.batches import Rows, bounds
+from atoll.training.networks import load, values
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Stochastic gradient descent on cross-entropy. The momentum starts at zero in every call of `train`."""
+
+    epochs: int = 1
+    batch: int = 50
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None  # the longest that a step's gradient, all parameters together, may be
+
+    def __post_init__(self) -> None:
+        rules = {
+            "epochs": (self.epochs >= 0, "0 or more"),
+            "batch": (self.batch >= 1, "1 or more"),
+            "lr": (0 <= self.lr < float("inf"), "a finite number of 0 or more"),
+            "momentum": (0 <= self.momentum < 1, "0 or more and below 1"),
+            "weight_decay": (0 <= self.weight_decay < float("inf"), "a finite number of 0 or more"),
+            "clip": (self.clip is None or 0 < self.clip < float("inf"), "a finite number above 0"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise ConfigError(f"{name} = {getattr(self, name)}: give {rule}", code="invalid-setting")
+
+
+class Workspace:
+    """What one step computes for batches of one size, overwritten by the next step."""
+
+    def __init__(self, rows: int, biases: Sequence[Tensor]) -> None:
+        self.outputs = [bias.new_empty(rows, len(bias)) for bias in biases]
+        self.deltas = [bias.new_empty(rows, len(bias)) for bias in biases]
+        self.bias_sums = [torch.empty_like(bias) for bias in biases]
+        self.targets = torch.empty_like(self.outputs[-1])
+
+
+class DenseSteps:
+    """SGD on cross-entropy for layers `(weight, bias)` with ReLU between them; the tensors are updated in place."""
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[Tensor, Tensor]],
+        settings: TrainSettings,
+        masks: Sequence[Tensor | None] | None = None,
+    ) -> None:
+        self.masks = masks if masks is not None else [None] * len(layers)
+        self.weights = [weight.detach() for weight, _ in layers]
+        self.transposed = [weight.t() for weight in self.weights]
+        self.biases = [bias.detach() for _, bias in layers]
+        self.settings = settings
+        momentum = bool(settings.momentum)
+        self.weight_momenta = [torch.zeros_like(weight) for weight in self.weights] if momentum else []
+        self.bias_momenta = [torch.zeros_like(bias) for bias in self.biases] if momentum else []
+        self.one_hot = torch.eye(len(self.biases[-1]), device=self.biases[-1].device)
+        self.workspaces: dict[int, Workspace] = {}
+
+    def __call__(self, x: Tensor, y: Tensor) -> None:
+        """One step on one batch."""
+        if len(y) not in self.workspaces:
+            self.workspaces[len(y)] = Workspace(len(y), self.biases)
+        space = self.workspaces[len(y)]
+        with torch.inference_mode():
+            inputs = self._forward(x.flatten(1), space)
+            # derivative of the summed cross-entropy; the mean's 1/rows is part of every update
+            torch.index_select(self.one_hot, 0, y, out=space.targets)
+            torch.softmax(space.outputs[-1], 1, out=space.deltas[-1]).sub_(space.targets)
+            for number in reversed(range(len(self.weights))):
+                if number:  # before the update: this takes the weights of the forward pass
+                    below = torch.mm(space.deltas[number], self.weights[number], out=space.deltas[number - 1])
+                    torch.ops.aten.threshold_backward.grad_input(below, inputs[number], 0, grad_input=below)
+                self._update(number, inputs[number], space.deltas[number], space.bias_sums[number])
+
+    def _forward(self, x: Tensor, space: Workspace) -> list[Tensor]:
+        """The input of every layer; the last layer's output stays in the workspace."""
+        inputs = [x]
+        for number, output in enumerate(space.outputs):
+            torch.addmm(self.biases[number], inputs[-1], self.transposed[number], out=output)
+            if number < len(space.outputs) - 1:
+                inputs.append(output.relu_())
+        return inputs
+
+    def _update(self, number: int, h: Tensor, delta: Tensor, bias_sum: Tensor) -> None:
+        weight, bias, settings = self.weights[number], self.biases[number], self.settings
+        mask = self.masks[number]
+        torch.sum(delta, 0, out=bias_sum)
+        share = 1 / len(delta)
+        if not self.weight_momenta:
+            rate, keep = -settings.lr * share, 1 - settings.lr * settings.weight_decay
+            weight.addmm_(delta.t(), h, beta=keep, alpha=rate)
+            if mask is not None:
+                weight.mul_(mask)
+            if settings.weight_decay:
+                bias.mul_(keep)
+            bias.add_(bias_sum, alpha=rate)
+            return
+        weight_momentum, bias_momentum = self.weight_momenta[number], self.bias_momenta[number]
+        weight_momentum.addmm_(delta.t(), h, beta=settings.momentum, alpha=share)
+        if mask is not None:  # the weight itself is zero outside the graph, and so is its decay
+            weight_momentum.mul_(mask)
+        bias_momentum.mul_(settings.momentum).add_(bias_sum, alpha=share)
+        if settings.weight_decay:
+            weight_momentum.add_(weight, alpha=settings.weight_decay)
+            bias_momentum.add_(bias, alpha=settings.weight_decay)
+        weight.add_(weight_momentum, alpha=-settings.lr)
+        bias.add_(bias_momentum, alpha=-settings.lr)
+
+
+Forward = Callable[[Tensor], Tensor]
+Step = Callable[[Tensor, Tensor], None]
+NOTHING = Augmentation()
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    """The trained weights, under the names that came in, and what was done for them."""
+
+    weights: Tensors
+    rows: int  # of the client's part; the weight of a weighted mean
+    steps: int
+
+
+def train(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    settings: TrainSettings,
+    rng: np.random.Generator,
+    *,
+    forward: Forward | None = None,
+    masks: Mapping[str, Array] | None = None,
+    augment: Augmentation = NOTHING,
+    device: str = "cpu",
+) -> TrainOutcome:
+    """Train the parameters that `weights` names, starting from its values, and return their new values.
+
+    `forward` runs a part of the module instead of all of it (one path of a master network). `masks` says by name which
+    weights of a sparse layer exist: the others must start at zero and stay there. Each epoch sees the rows in a new
+    order drawn from `rng`, their images changed by `augment` with draws from it too. What the module held is
+    overwritten and means nothing afterwards.
+    """
+    parameters = load(module, weights)
+    rows = Rows(x, y, module, device)
+    step = _steps(module, parameters, settings, forward, _mask_tensors(weights, masks or {}, device))
+    cuts = bounds(len(rows), settings.batch)
+    for _ in range(settings.epochs):
+        order = rows.order(rng)
+        for start, stop in cuts:
+            inputs, labels = rows.take(order[start:stop])
+            step(augment(inputs, rng), labels)
+    return TrainOutcome(values(weights, parameters), len(rows), settings.epochs * len(cuts))
+
+
+def _mask_tensors(weights: Tensors, masks: Mapping[str, Array], device: str) -> dict[str, Tensor]:
+    """Masks with something missing, as factors of the weights' type: a full layer costs nothing extra."""
+    return {
+        name: torch.tensor(mask, dtype=torch.float32, device=device)
+        for name, mask in masks.items()
+        if name in weights and not mask.all()
+    }
+
+
+def _steps(
+    module: nn.Module,
+    parameters: list[nn.Parameter],
+    settings: TrainSettings,
+    forward: Forward | None,
+    masks: Mapping[str, Tensor],
+) -> Step:
+    whole = len(parameters) == sum(1 for _ in module.parameters())
+    owned = {parameter: masks[name] for name, parameter in module.named_parameters() if name in masks}
+    if forward is None and whole and isinstance(module, Perceptron) and settings.clip is None:
+        layers = [(layer.weight, layer.bias) for layer in module.layers]
+        return DenseSteps(layers, settings, [owned.get(weight) for weight, _ in layers])  # type: ignore[call-overload, arg-type]
+    return AutogradSteps(forward or module, parameters, settings, [owned.get(parameter) for parameter in parameters])
+
+
+class AutogradSteps:
+    """SGD on cross-entropy for any network; the parameters are updated in place."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        parameters: list[nn.Parameter],
+        settings: TrainSettings,
+        masks: Sequence[Tensor | None] = (),
+    ) -> None:
+        self.masked = [(number, mask) for number, mask in enumerate(masks) if mask is not None]
+        self.forward = forward
+        self.parameters = parameters
+        self.updated = [parameter.detach() for parameter in parameters]
+        self.momenta = [torch.zeros_like(value) for value in self.updated] if settings.momentum else []
+        self.settings = settings
+
+    def __call__(self, x: Tensor, y: Tensor) -> None:
+        """One step on one batch."""
+        if not self.parameters:
+            return
+        loss = functional.cross_entropy(self.forward(x), y)
+        # A path through a supernet may lead around some of its parameters: their gradient is zero.
+        gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
+        for number, mask in self.masked:  # before the momentum, or it would carry weights out of the graph
+            gradients[number].mul_(mask)
+        settings = self.settings
+        if settings.clip is not None:
+            shorten(gradients, settings.clip)
+        if settings.weight_decay:
+            torch._foreach_add_(gradients, self.updated, alpha=settings.weight_decay)
+        if self.momenta:
+            torch._foreach_mul_(self.momenta, settings.momentum)
+            torch._foreach_add_(self.momenta, gradients)
+            gradients = self.momenta
+        torch._foreach_add_(self.updated, gradients, alpha=-settings.lr)
+
+
+def shorten(gradients: list[Tensor], longest: float) -> None:
+    """Scale the gradients in place, all alike, if together they are longer than this."""
+    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    factor = (longest / (length + 1e-6)).clamp(max=1.0)  # torch's own clipping adds the same small number
+    torch._foreach_mul_(gradients, factor)

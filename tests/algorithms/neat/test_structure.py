@@ -1,0 +1,67 @@
+"""Mutations of structure, by hand and over random configurations."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.neat.islands import configurations, grown
+from atoll.algorithms.neat.coding import Limits, problem_of
+from atoll.algorithms.neat.population import OUTPUTS_FROM, split_name
+from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.variation import add_connection, add_node, closes_circle, delete_node
+
+OUT = OUTPUTS_FROM
+TOLD = NeatSettings(inputs=2, outputs=1)
+
+
+def test_a_split_disables_the_connection_and_puts_a_node_in_its_place() -> None:
+    nodes, connections = [[OUT, 0.5, 1.0, 0, 0]], [[1, OUT, 0.25, True]]
+    add_node(nodes, connections, [2, 1], TOLD, 0.0)
+    middle = split_name(1, OUT, 1)
+    assert nodes == [[OUT, 0.5, 1.0, 0, 0], [middle, 0.0, 1.0, 2, 1]]
+    assert connections == [[1, OUT, 0.25, False], [1, middle, 1.0, True], [middle, OUT, 0.25, True]]
+
+
+def test_a_second_split_of_the_same_connection_has_another_name() -> None:
+    nodes, connections = [[OUT, 0.5, 1.0, 0, 0]], [[1, OUT, 0.25, True]]
+    add_node(nodes, connections, [0, 0], TOLD, 0.0)
+    add_node(nodes, connections, [0, 0], TOLD, 0.0)
+    assert [row[0] for row in nodes[1:]] == [split_name(1, OUT, 1), split_name(1, OUT, 2)]
+
+
+def test_a_node_goes_with_its_connections_and_outputs_stay() -> None:
+    nodes, connections = [[OUT, 0.5, 1.0, 0, 0]], [[1, OUT, 0.25, True]]
+    add_node(nodes, connections, [0, 0], TOLD, 0.0)
+    delete_node(nodes, connections, TOLD, 0.99)
+    assert nodes == [[OUT, 0.5, 1.0, 0, 0]] and connections == [[1, OUT, 0.25, False]]
+    delete_node(nodes, connections, TOLD, 0.99)
+    assert len(nodes) == 1
+
+
+def test_a_circle_is_closed_only_in_recurrent_networks() -> None:
+    first, second = split_name(0, OUT, 1), split_name(1, OUT, 1)
+    connections = [[first, second, 1.0, True], [second, OUT, 1.0, True]]
+    assert closes_circle(connections, second, first) and closes_circle(connections, first, first)
+    assert not closes_circle(connections, first, second)
+    nodes = [[name, 0.0, 1.0, 0, 0] for name in (OUT, first, second)]
+    # Target: the second of three nodes; source: the last of two inputs and two hidden nodes.
+    add_connection(nodes, connections, 0.5, TOLD, [0.4, 0.99])
+    assert len(connections) == 2
+    add_connection(nodes, connections, 0.5, NeatSettings(inputs=2, outputs=1, recurrent=True), [0.4, 0.99])
+    assert connections[2] == [second, first, 0.5, True]
+
+
+def test_limits_hold() -> None:
+    nodes, connections = [[OUT, 0.5, 1.0, 0, 0]], [[1, OUT, 0.25, True]]
+    add_node(nodes, connections, [0, 0], NeatSettings(inputs=2, outputs=1, max_hidden=0), 0.0)
+    add_connection(nodes, connections, 1.0, NeatSettings(inputs=2, outputs=1, max_connections=1), [0.0, 0.0])
+    assert len(nodes) == len(connections) == 1
+
+
+@given(configurations, st.integers(0, 10_000))
+@settings(max_examples=40)
+def test_whatever_is_bred_is_sound(told: NeatSettings, seed: int) -> None:
+    population = grown(told, seed, 0)
+    for place in range(len(population)):
+        assert problem_of(population[place], Limits.of(told)) == ""

@@ -1,0 +1,127 @@
+"""Every reason for which a reply is refused, and that good replies are not."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll.core.checks import ArrayOf, Count, Counts, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
+from atoll.core.messages import Tensors
+
+WEIGHTS = Tensors({"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)})
+ASKED = {
+    "weights": TensorsLike.of(WEIGHTS),
+    "vector": ArrayOf("<f8", (2,)),
+    "confusion": Counts((2, 2), 10),
+    "each": Counts((3, 2), 4, each=1),
+    "right": CountsUpTo((2,), 4),
+    "correct": Count(5),
+    "loss": Number(0.0),
+    "list": [Count(1), Number(-1.0, 1.0)],
+}
+
+
+def good() -> dict[str, Any]:
+    return {
+        "weights": WEIGHTS,
+        "vector": np.zeros(2),
+        "confusion": np.array([[4, 1], [0, 5]]),
+        "each": np.array([[4, 0], [1, 3], [2, 2]]),
+        "right": np.array([0, 4]),
+        "correct": 5,
+        "loss": 0.25,
+        "list": [0, 1],
+    }
+
+
+def test_a_good_reply_passes() -> None:
+    assert inspect(good(), ASKED) is None
+    assert inspect({"whatever": [1]}, None) is None
+
+
+def test_the_same_after_a_detour_over_json() -> None:
+    """A task in flight is saved with what it may return."""
+    again = from_plain(json.loads(json.dumps(to_plain(ASKED))))
+    assert again == ASKED and inspect(good(), again) is None
+    assert from_plain(to_plain(None)) is None
+
+
+def tensors(**changes: Any) -> Tensors:
+    return Tensors({**WEIGHTS, **changes})
+
+
+HUGE = 10**400  # a whole number that no float can hold
+
+BAD: list[tuple[str, Any, str]] = [
+    ("weights", {"w": np.zeros((2, 3), np.float32)}, "schema: dict where tensors"),
+    ("weights", None, "schema: NoneType where tensors"),
+    ("weights", WEIGHTS.slice(["w"]), "schema: tensors differ from those asked for at 'b'"),
+    ("weights", tensors(extra=np.zeros(1)), "schema: tensors differ from those asked for at 'extra'"),
+    ("weights", tensors(w=np.zeros((3, 2), np.float32)), "shape: (3, 2) instead of (2, 3) in 'w'"),
+    ("weights", tensors(w=np.zeros((2, 3))), "dtype: float64 instead of float32 in 'w'"),
+    ("weights", tensors(b=np.array([0, np.nan, 0], np.float32)), "nonfinite: NaN or infinite values in 'b'"),
+    ("weights", tensors(b=np.array([np.inf, -np.inf, 0], np.float32)), "nonfinite"),
+    ("vector", [0.0, 0.0], "schema: list where an array"),
+    ("vector", np.zeros(2, ">f8"), "dtype: >f8 instead of float64"),
+    ("vector", np.zeros((2, 1)), "shape"),
+    ("vector", np.array([np.nan, 1.0]), "nonfinite"),
+    ("confusion", np.array([[4.0, 1.0], [0.0, 5.0]]), "dtype"),
+    ("confusion", np.array([[4, 1], [0, 5]], np.int32), "dtype"),
+    ("confusion", np.array([[11, -1], [0, 0]]), "count: a number outside 0 to 10"),
+    ("confusion", np.array([[4, 1], [0, 4]]), "count: numbers do not add up to 10"),
+    ("confusion", np.array([[2**62, 2**62], [2**62, 2**62 + 10]]), "count"),
+    ("confusion", np.array([4, 1, 0, 5]), "shape"),
+    ("each", np.array([[4, 0], [1, 3], [2, 3]]), "count: numbers do not add up to 4"),
+    ("each", np.array([[8, 0], [0, 0], [2, 2]]), "count"),
+    ("right", np.array([0, 5]), "count: a number outside 0 to 4"),
+    ("right", np.array([-1, 0]), "count"),
+    ("right", np.array([1.0, 2.0]), "dtype"),
+    ("correct", 6, "count: 6 is outside 0 to 5"),
+    ("correct", -1, "count"),
+    ("correct", HUGE, "count"),
+    ("correct", True, "schema: bool where a whole number"),
+    ("correct", 5.0, "schema: float where a whole number"),
+    ("correct", "5", "schema"),
+    ("loss", -0.5, "count"),
+    ("loss", float("nan"), "nonfinite"),
+    ("loss", float("inf"), "nonfinite"),
+    ("loss", -HUGE, "count"),
+    ("loss", True, "schema: bool where a number"),
+    ("loss", None, "schema"),
+    ("list", [0], "schema: a list of 2"),
+    ("list", {"0": 0, "1": 1}, "schema: a list of 2"),
+    ("list", [0, 2], "count: 2 is outside -1.0 to 1.0"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "reason"), BAD)
+def test_each_reason(key: str, value: Any, reason: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a client must not be able to write on the server's screen
+        found = inspect({**good(), key: value}, ASKED)
+    assert found is not None and found.startswith(reason)
+
+
+def test_keys_must_be_those_asked_for() -> None:
+    assert inspect({**good(), "more": 1}, ASKED) == "schema: keys differ from those asked for at 'more'"
+    missing = good()
+    del missing["loss"]
+    assert inspect(missing, ASKED) == "schema: keys differ from those asked for at 'loss'"
+    assert inspect([good()], ASKED) == "schema: list where a table was asked for"
+
+
+def test_large_finite_values_are_finite() -> None:
+    """Their sum is not: the check must look again."""
+    large = np.full(2, np.finfo(np.float64).max)
+    assert inspect({"vector": large}, {"vector": ASKED["vector"]}) is None
+    half = np.full(3, 60000, np.float16)
+    assert inspect({"x": half}, {"x": ArrayOf("<f2", (3,))}) is None
+
+
+def test_empty_arrays_pass() -> None:
+    assert inspect({"x": np.zeros((0, 2))}, {"x": ArrayOf("<f8", (0, 2))}) is None
+    assert inspect({"x": np.zeros((0,), np.int64)}, {"x": Counts((0,), 0)}) is None

@@ -1,0 +1,262 @@
+"""The Flower engine on a grid of threads: the contract of all engines, and what goes wrong on the way to sites."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message
+
+from atoll.core import wire
+from atoll.core.messages import Reply, Task, Tensors
+from atoll.data import Federated
+from atoll.deploy.flower.mail import content, frame_of
+from atoll.deploy.flower.nodes import Nodes
+from atoll.deploy.flower.transport import FlowerFederation, FlowerTransport, RunContext
+from atoll.deploy.site import Node, Site
+from atoll.federation.base import Federation
+from atoll.federation.journal import Journal
+from atoll.federation.local import LocalFederation
+from atoll.testing import EngineContract, made_table
+from deploy.flower.thread_grid import Handler, ThreadGrid
+
+RUN = "0123456789abcdef"
+
+
+def handler(data: Federated, name: str, folder: Path) -> Handler:
+    """A site that plays one client of `data`."""
+    node = Node(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
+
+    def handle(message: Message) -> Message:
+        frame = frame_of(message)
+        assert frame is not None
+        return Message(content(node.answer(message.metadata.message_type.partition(".")[2], frame)), reply_to=message)
+
+    return handle
+
+
+class Sites:
+    """Sites with folders of their own on one grid, and federations of them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.grid = ThreadGrid()
+        self.nodes: dict[str, int] = {}
+
+    def join(self, data: Federated, name: str) -> None:
+        self.nodes[name] = self.grid.connect(handler(data, name, self.root / name))
+
+    def federation(
+        self, data: Federated, seed: int, deadline: float | None = None, journal: Journal | None = None, **options: Any
+    ) -> FlowerFederation:
+        for name in data.names:
+            if name not in self.nodes:
+                self.join(data, name)
+        context = RunContext(RUN, "testing", seed, "cpu", {name: {} for name in data.names})
+        transport = FlowerTransport(Nodes(self.grid, look_every=0.02), context, **options)
+        return FlowerFederation(transport, [data.info(name) for name in data.names], deadline, journal)
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Sites:
+    return Sites(tmp_path)
+
+
+class TestContract(EngineContract):
+    interrupts = True
+
+    @pytest.fixture(autouse=True)
+    def _sites(self, sites: Sites) -> Iterator[None]:
+        self.sites = sites
+        yield
+
+    def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
+        return self.sites.federation(data, seed, deadline)
+
+
+# -- what goes wrong on the way --------------------------------------------------------------------------------------
+
+DATA = made_table(clients=2)
+ONE, TWO = DATA.names
+WEIGHTS = Tensors({"a": np.arange(600, dtype=np.float32)})
+
+
+def task(client: str, job: str, **payload: Any) -> Task:
+    return Task(f"{job}:{client}", client, f"atoll.testing.jobs:{job}", payload)
+
+
+def ask(federation: Federation, *tasks: Task) -> list[Reply]:
+    federation.begin(federation.round + 1)
+    return list(federation.map(tasks))
+
+
+def frames(grid: ThreadGrid) -> list[int]:
+    """Bytes of every task that was sent."""
+    sent = [message for message in grid.sent if message.metadata.message_type == "train.task"]
+    return [len(frame_of(message) or b"") for message in sent]
+
+
+def test_only_what_a_site_lacks_travels_and_a_new_disk_is_sent_everything(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation, LocalFederation(DATA, 1, 0) as local:
+        for number in range(4):
+            if number == 3:
+                shutil.rmtree(sites.root / ONE / "runs")
+            (reply,) = ask(federation, task(ONE, "weights", weights=WEIGHTS))
+            ask(local, task(ONE, "weights", weights=WEIGHTS))
+            assert reply.ok and np.array_equal(reply.payload["weights"]["a"], WEIGHTS["a"] + 1)
+        whole, second, third, in_vain, again = frames(sites.grid)
+        assert whole > 2400 > second == third == in_vain and again > 2400
+        assert federation.ledger.to_plain() == local.ledger.to_plain()
+
+
+def test_a_damaged_tensor_is_asked_for_again(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "weights", weights=WEIGHTS))
+        (path,) = (sites.root / ONE / "runs" / RUN / "tensors").glob("*.npy")
+        path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+        (reply,) = ask(federation, task(ONE, "weights", weights=WEIGHTS))
+        assert np.array_equal(reply.payload["weights"]["a"], WEIGHTS["a"] + 1)
+        assert len(frames(sites.grid)) == 3
+
+
+def test_a_site_keeps_the_tensors_of_its_last_two_tasks(sites: Sites) -> None:
+    sets = [Tensors({"a": np.full(4, number, np.float32)}) for number in range(3)]
+    with sites.federation(DATA, 1) as federation:
+        for weights in sets:
+            ask(federation, task(ONE, "weights", weights=weights))
+    kept = {path.stem for path in (sites.root / ONE / "runs" / RUN / "tensors").glob("*.npy")}
+    assert kept == {sets[1].digest("a"), sets[2].digest("a")}
+
+
+def test_a_site_that_returns_under_another_number_is_known_by_its_name(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation:
+        assert [reply.payload["calls"] for reply in ask(federation, task(ONE, "remember"))] == [1]
+        sites.grid.disconnect(sites.nodes[ONE])
+        old = sites.nodes[ONE]
+        sites.join(DATA, ONE)
+        assert sites.nodes[ONE] != old
+        (reply,) = ask(federation, task(ONE, "remember"))
+        assert reply.payload == {"calls": 2}  # its memory was on its disk
+
+
+def test_a_site_that_is_away_fails_and_is_used_again_when_it_returns(sites: Sites) -> None:
+    with sites.federation(DATA, 1, absence=3.0) as federation:
+        sites.grid.disconnect(sites.nodes[ONE])
+        start = time.monotonic()
+        away, there = ask(federation, task(ONE, "echo", value=1), task(TWO, "echo", value=2))
+        assert f"site '{ONE}': its node is not connected" in str(away.error) and there.payload == {"value": 2}
+        assert time.monotonic() - start < 60
+        start = time.monotonic()
+        assert not ask(federation, task(ONE, "echo", value=1))[0].ok
+        assert time.monotonic() - start < 2  # it has been waited for already
+        sites.join(DATA, ONE)
+        end = time.monotonic() + 60
+        while not (reply := ask(federation, task(ONE, "echo", value=3))[0]).ok:  # its name is being asked for
+            assert time.monotonic() < end, reply.error
+            time.sleep(0.02)
+        assert reply.payload == {"value": 3}
+
+
+def test_a_node_killed_in_the_middle_is_an_error_and_the_others_go_on(sites: Sites) -> None:
+    with sites.federation(DATA, 1, absence=0.1) as federation:
+        ask(federation, task(ONE, "echo", value=0), task(TWO, "echo", value=0))  # their names are known from now on
+        federation.begin(2)
+        federation.send([task(ONE, "dawdle", seconds=5, value=1), task(TWO, "echo", value=2)])
+        time.sleep(0.2)
+        sites.grid.disconnect(sites.nodes[ONE])
+        gone, there = federation.receive()
+        assert gone.error == f"site '{ONE}': the node is not connected any more" and there.ok
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(1, "could not load Atoll"), (2, "the client's program failed (boom)"), (8, "crashed or was killed")],
+)
+def test_flowers_errors_are_told_in_words(sites: Sites, code: int, words: str) -> None:
+    def tamper(reply: Message) -> list[Message]:
+        return [_instead(reply, error=Error(code, "boom"))]
+
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "echo", value=1))
+        sites.grid.tamper = tamper
+        (reply,) = ask(federation, task(ONE, "echo", value=1))
+        assert words in str(reply.error) and f"site '{ONE}'" in str(reply.error)
+
+
+def test_a_reply_that_the_link_lost_is_asked_for_once_more(sites: Sites) -> None:
+    lost: list[str] = []
+
+    def tamper(reply: Message) -> list[Message]:
+        lost.append(reply.metadata.reply_to_message_id)
+        return [_instead(reply, error=Error(3, "expired"))] if len(lost) in (1, 3, 4) else [reply]
+
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "echo", value=0))
+        sites.grid.tamper = tamper
+        assert ask(federation, task(ONE, "remember"))[0].payload == {"calls": 1}  # the same answer, not one call more
+        assert "lost on the link" in str(ask(federation, task(ONE, "remember"))[0].error)
+        assert len(lost) == 4
+
+
+def test_duplicates_strangers_and_misdirected_replies_are_ignored(sites: Sites) -> None:
+    def tamper(reply: Message) -> list[Message]:
+        stranger = _instead(reply, content=content(wire.encode({"order": 0, "payload": {"value": "stolen"}})), node=99)
+        return [stranger, reply, reply]
+
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "echo", value=0), task(TWO, "echo", value=0))
+        sites.grid.tamper = tamper
+        for value in range(3):
+            replies = ask(federation, task(ONE, "echo", value=value), task(TWO, "echo", value=value + 10))
+            assert [reply.payload["value"] for reply in replies] == [value, value + 10]
+        assert federation.ledger.total().replies == {"used": 8, "late": 0, "stale": 0, "rejected": 0, "failed": 0}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"rubbish", wire.encode({}), wire.encode({"order": 1, "error": None}), wire.encode({"order": 7, "payload": {}})],
+)
+def test_an_answer_that_makes_no_sense_is_a_failure(sites: Sites, answer: bytes) -> None:
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "echo", value=0))
+        sites.grid.tamper = lambda reply: [_instead(reply, content=content(answer))]
+        (reply,) = ask(federation, task(ONE, "echo", value=0))
+        assert (not reply.ok and ONE in str(reply.error)) or "WireError" in str(reply.error)
+
+
+def test_a_lost_memory_is_said_and_the_site_starts_afresh(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation:
+        assert [ask(federation, task(ONE, "remember"))[0].payload["calls"] for _ in range(2)] == [1, 2]
+        shutil.rmtree(sites.root / ONE / "runs")
+        assert "is not on this site's disk any more" in str(ask(federation, task(ONE, "remember"))[0].error)
+        assert [ask(federation, task(ONE, "remember"))[0].payload["calls"] for _ in range(2)] == [1, 2]
+
+
+def test_old_memories_go_once_two_checkpoints_are_newer(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation:
+        for _ in range(5):
+            ask(federation, task(ONE, "remember"))
+            federation.saved(federation.snapshot())
+        kept = sorted(path.stem for path in (sites.root / ONE / "runs" / RUN / "memory").glob("*.memory"))
+    assert [int(name) for name in kept] == [2, 3, 4]  # checkpoints know of 3 and 4; the last task still named 2
+
+
+def test_memory_stays_on_the_site(sites: Sites) -> None:
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "remember"))
+        assert federation.snapshot()["memory"] == {ONE: {"version": 0}}
+
+
+def _instead(reply: Message, content: Any = None, error: Error | None = None, node: int | None = None) -> Message:
+    """A reply with the same address and something else in it."""
+    other = Message(reply.content, reply_to=reply)
+    other.__dict__["_content"], other.__dict__["_error"] = content, error
+    other.metadata.__dict__.update(reply.metadata.__dict__)
+    if node is not None:
+        other.metadata.__dict__ = {**reply.metadata.__dict__, "_src_node_id": node}
+    return other

@@ -1,0 +1,112 @@
+"""A real link and two real nodes on the loopback: the contract in short, and the same results as in one place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.deploy.flower import follow
+from atoll.errors import ConfigError
+from atoll.methods import METHODS
+from atoll.rng import stream
+from atoll.run import launch
+from atoll.run.reader import Run
+from deploy.flower.real_link import RealLink
+from deploy.flower.three_sites import ThreeSites
+from outcomes import outcome
+from refusals import refused
+
+CONTRACT = Path(__file__).parent / "link_contract"
+SEARCHES = {"realtime": {"rounds": 2}, "nevofed": {"rounds": 2, "population": 12}}
+
+
+class Connected:
+    """Two sites on a link, and the same two in one place."""
+
+    def __init__(self, root: Path, real: RealLink) -> None:
+        self.sites = ThreeSites(root / "sites", names=("north", "south"))
+        self.real = real
+        for name in self.sites.names:
+            real.node(name, self.sites.config(name))
+
+    def allow(self, jobs: str) -> None:
+        for name in self.sites.names:
+            file = self.sites.root / "apart" / name / "site.toml"
+            text = file.read_text()
+            assert "\n[limits]\n" in text
+            file.write_text(text.replace("[limits]\n", f'[limits]\njobs = ["{jobs}"]\n'))
+
+    def both(self, method: str, out: Path, watcher: Any = None, **settings: Any) -> tuple[Run, Run]:
+        here = launch.start(self.sites.experiment(method, "local", **settings), out / "here")
+        experiment = self.sites.experiment(method, "flower", **settings)
+        return here, follow.start(self.real.link, experiment, out / "there", watcher=watcher)
+
+
+@pytest.fixture(scope="module")
+def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+    root = tmp_path_factory.mktemp("short")
+    with RealLink(root / "link") as real:
+        yield Connected(root, real)
+
+
+def test_two_sites_give_the_same_result_as_one_place(connected: Connected, tmp_path: Path) -> None:
+    rounds: list[int] = []
+
+    class Looking:
+        def round_done(self, number: int, *_: object) -> None:
+            rounds.append(number)
+
+        def round_failed(self, *_: object) -> None:
+            raise AssertionError("no round may fail")
+
+    here, there = connected.both("fedavg", tmp_path, Looking(), rounds=2, hidden=[8], test_every=0)
+    assert outcome(there) == outcome(here)
+    assert rounds == [1, 2]
+    assert list(connected.real.link.requests.iterdir()) == []
+
+
+@pytest.mark.deploy
+def test_what_the_servers_program_refuses_is_told_to_the_user(connected: Connected, tmp_path: Path) -> None:
+    wrong = connected.sites.experiment("fedavg", "flower", rounds=1, data={"rows": 9})
+    with refused(ConfigError, "data-held-by-sites", "data.rows"):
+        follow.start(connected.real.link, wrong, tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("method", SEARCHES)
+def test_searches_give_the_same_result_as_in_one_place(connected: Connected, tmp_path: Path, method: str) -> None:
+    here, there = connected.both(method, tmp_path, **SEARCHES[method])
+    assert outcome(there) == outcome(here)
+
+
+@pytest.mark.deploy
+def test_the_contract_of_engines_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Order, streams, memory, failures, rejections, a quorum and its late reply, bytes."""
+    monkeypatch.syspath_prepend(str(CONTRACT))
+    monkeypatch.setitem(METHODS, "fedavg", "contract_method:ContractMethod")
+    with RealLink(tmp_path / "link", CONTRACT) as real:
+        connected = Connected(tmp_path, real)
+        connected.allow("atoll.testing.jobs")
+        here, there = connected.both("fedavg", tmp_path, rounds=2, hidden=[4])
+    del sys.modules["contract_method"]
+    first, second = (event["metrics"] for event in there.history)
+    drawn = stream(1, "client", 1, "south", 0).random(3).tolist()
+    assert first["replies"] == [
+        {"numbers": drawn},
+        {"calls": 1},
+        "ValueError: asked to fail",
+        "rejected, count: 6 is outside 0 to 5",
+        "there is no client 'nobody'",
+        {},
+    ]
+    assert second["quorum"] == [{"value": "soon"}]
+    assert second["replies"] == ["{'calls': 2}", "{'value': 'late'}", "{'value': 'soon'}", "{}"]
+    for mine, theirs in zip(here.history, there.history, strict=True):
+        assert mine["metrics"]["replies"] == theirs["metrics"]["replies"]
+        for figure in ("bytes_up", "bytes_down", "client_macs", "tasks"):
+            assert mine["ledger"][figure] == theirs["ledger"][figure], figure

@@ -1,0 +1,104 @@
+"""The commands as they are typed: questions, answers, exit codes, one line for a mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atoll.cli.app import main
+from atoll.deploy.site_file import read_site
+from deployment import ATOLL, environment, free_ports, run_atoll
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Path:
+    port, link_port = free_ports(2)
+    made = run_atoll(
+        *("federation", "init", tmp_path / "federation", "--sites", "north, south", "--host", "localhost"),
+        *("--port", port, "--link-port", link_port),
+    )
+    assert made.returncode == 0, made.stderr
+    assert f"localhost:{port}" in made.stdout and "atoll federation server" in made.stdout
+    return tmp_path / "federation"
+
+
+def join(bundle: Path, data: Path, answers: str) -> subprocess.CompletedProcess[str]:
+    command = [*ATOLL, "site", "join", str(bundle), "--data", str(data)]
+    return subprocess.run(
+        command, env=environment(), input=answers, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str]:
+    """The exit code and the error stream of `atoll WORDS`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["atoll", *(str(word) for word in words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_mistakes_are_one_line_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sites, host, problem in (
+        ("../../x", "localhost", "bad-site-name"),
+        ("a,a", "localhost", "site-name-twice"),
+        ("a" * 99, "localhost", "bad-site-name"),
+        ("a", "no host", "bad-host"),
+    ):
+        options = ("--sites", sites, "--host", host)
+        code, said = typed(monkeypatch, capsys, "federation", "init", tmp_path / "new", *options)
+        assert code == 2 and len(said.splitlines()) == 1 and f"[{problem}]" in said, said
+    assert list(tmp_path.iterdir()) == []
+    for words in (("server",), ("status",), ("add", "x"), ("remove", "x"), ("renew",)):
+        code, said = typed(monkeypatch, capsys, "federation", words[0], tmp_path, *words[1:])
+        assert code == 2 and "[no-federation-here]" in said
+    code, said = typed(monkeypatch, capsys, "site", "join", tmp_path, "--data", tmp_path)
+    assert code == 2 and "[site-file-missing]" in said and "site.toml" in said
+
+
+def test_status_and_doctor_of_a_federation_that_does_not_run(federation: Path) -> None:
+    shown = run_atoll("federation", "status", federation)
+    assert shown.returncode == 0 and "not running; start it with" in shown.stdout and "north" in shown.stdout
+    waited = run_atoll("federation", "status", federation, "--wait", "0.1")
+    assert waited.returncode == 2 and "[sites-not-connected]" in waited.stderr and "north, south" in waited.stderr
+    doctor = run_atoll("doctor", "--federation", federation)
+    assert doctor.returncode == 2 and "WRONG the server is not running" in doctor.stdout
+
+
+def test_joining_shows_asks_and_can_be_declined(federation: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("x,label\n1,ill\n2,well\n3,ill\n")
+    bundle = federation / "bundles" / "north"
+    declined = join(bundle, tmp_path / "rows.csv", "y\nn\n")
+    assert declined.returncode == 0
+    assert "site 'north': 3 rows, 1 columns (x)" in declined.stdout and "ill: 2, well: 1" in declined.stdout
+    assert "may the number of rows per class leave this site" in declined.stdout
+    assert not read_site(bundle / "site.toml").share_labels, "nothing is written before the last yes"
+    assert not (bundle / "work").exists()
+    silent = join(bundle, tmp_path / "rows.csv", "")
+    assert silent.returncode == 130 and not (bundle / "work").exists()
+
+
+def test_joining_with_data_that_cannot_be_read(federation: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = run_atoll("site", "join", federation / "bundles" / "north", "--data", tmp_path / "empty", "--yes")
+    assert ended.returncode == 2 and "[data-folder-empty]" in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+def test_the_start_scripts_call_the_right_commands(federation: Path, tmp_path: Path) -> None:
+    """With a program `atoll` that tells what it was asked to do."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "atoll").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "bin" / "atoll").chmod(0o755)
+    paths = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    for script, argument, wanted in (
+        (federation / "start-server.sh", "", f"federation server {federation}"),
+        (federation / "bundles" / "north" / "join.sh", "d", f"site join {federation}/bundles/north --data d"),
+    ):
+        command = [str(script), *([argument] if argument else [])]
+        said = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=True).stdout
+        assert said.strip() == wanted

@@ -1,0 +1,154 @@
+"""A site's node by itself: what it refuses, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atoll.core import wire
+from atoll.core.messages import Payload, Tensors
+from atoll.deploy.limits import Limits
+from atoll.deploy.site import Node, Site
+from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
+from atoll.errors import AtollError
+from atoll.testing import made_table
+from refusals import refused
+
+DATA = made_table(clients=2)
+NAME = DATA.names[0]
+RUN = "ab" * 16
+
+
+def node(folder: Path, limits: Limits | None = None) -> Node:
+    return Node(Site(NAME, folder / "data", folder, limits=limits), lambda site, _, __: DATA.client(site.name))
+
+
+def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes: Any) -> bytes:
+    inner: Payload = {
+        "client": NAME,
+        "method": "fedavg",
+        "job": "atoll.testing.jobs:remember",
+        "payload": {},
+        "seed": 1,
+        "round": 1,
+        "number": 0,
+        "device": "cpu",
+        "memory": memory,
+        "floor": None,
+        "keep": [],
+        "preparation": {},
+    }
+    frame = np.frombuffer(wire.encode(inner | changes), np.uint8)
+    return wire.encode({"run": run, "order": order, "letter": frame})
+
+
+def ask(site: Node, frame: bytes) -> Payload:
+    return wire.decode(site.answer("task", frame))
+
+
+def test_asking_again_gives_the_same_answer(tmp_path: Path) -> None:
+    site = node(tmp_path)
+    first = ask(site, letter(0))
+    second = [ask(site, letter(1, memory=0)) for _ in range(3)]
+    assert first["payload"] == {"calls": 1} and [answer["payload"] for answer in second] == [{"calls": 2}] * 3
+
+
+def test_memory_is_bound_to_its_run(tmp_path: Path) -> None:
+    site = node(tmp_path)
+    ask(site, letter(0))
+    answer = ask(site, letter(1, memory=0, run="cd" * 16))
+    assert answer["lost"] is True and "is not on this site's disk" in answer["error"]
+
+
+@pytest.mark.parametrize("run", ["../../elsewhere", "", "a/b", "AB" * 16, "ab"])
+def test_a_run_cannot_leave_its_place(tmp_path: Path, run: str) -> None:
+    answer = ask(node(tmp_path), letter(run=run))
+    assert "not the name of a run" in answer["error"] and list(tmp_path.iterdir()) == []
+
+
+def test_a_task_for_somebody_else_is_refused(tmp_path: Path) -> None:
+    assert f"came to site '{NAME}'" in ask(node(tmp_path), letter(client="else"))["error"]
+
+
+def test_limits_hold_before_a_job_is_looked_up(tmp_path: Path) -> None:
+    site = node(tmp_path, Limits(methods=("nevofed",)))
+    answer = ask(site, letter(job="no_such_module:job"))
+    assert answer["error"] == f"site '{NAME}' refuses: method 'fedavg' is not allowed here (allowed: nevofed)"
+    weights = Tensors({"a": np.zeros(11, np.float32)})
+    small = node(tmp_path, Limits(parameters=10))
+    assert (
+        "limits.parameters"
+        in ask(small, letter(job="atoll.methods.fedavg:train", payload={"weights": weights}))["error"]
+    )
+
+
+def test_a_task_that_hangs_is_given_up_and_the_next_one_is_done(tmp_path: Path) -> None:
+    site = node(tmp_path, Limits(jobs=("atoll.testing.jobs",), minutes=0.02))
+    assert ask(site, letter(0))["payload"] == {"calls": 1}
+    hung = ask(site, letter(1, memory=0, job="atoll.testing.jobs:dawdle", payload={"seconds": 30, "value": 1}))
+    assert hung == {
+        "order": 1,
+        "error": f"site '{NAME}' refuses: the task took longer than limits.minutes = 0.02 allows",
+    }
+    assert ask(site, letter(2, memory=0))["payload"] == {"calls": 2}  # its memory is as it was
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["hello", "prepare", "notice", "task"]), st.binary(max_size=60))
+def test_rubbish_is_answered_and_never_raises(kind: str, frame: bytes) -> None:
+    answer = wire.decode(node(Path("/nonexistent")).answer(kind, frame))
+    assert isinstance(answer["error"], str)
+
+
+def test_tensors_of_strange_names_are_not_written(tmp_path: Path) -> None:
+    folder = TensorFolder(tmp_path / "tensors")
+    tensors = Tensors({"a": np.arange(3, dtype=np.float32)})
+    lying = Tensors({"b": np.arange(4, dtype=np.float32)})
+    lying.know({"b": "../../escaped"})
+    folder.keep({"x": tensors, "y": lying}, [tensors.digest("a"), "../../escaped"])
+    assert list(folder) == [tensors.digest("a")] and not (tmp_path.parent / "escaped.npy").exists()
+    assert "../../escaped" not in folder and np.array_equal(folder[tensors.digest("a")], tensors["a"])
+
+
+def test_a_tensor_that_is_not_what_its_name_says_is_not_held(tmp_path: Path) -> None:
+    folder = TensorFolder(tmp_path)
+    lying = Tensors({"b": np.arange(4, dtype=np.float32)})
+    lying.know({"b": "0" * 32})
+    folder.keep({"y": lying}, ["0" * 32])
+    assert folder.get("0" * 32) is None and folder.missed == {"0" * 32}
+
+
+def test_versions_of_memory(tmp_path: Path) -> None:
+    kept = MemoryFolder(tmp_path / "memory")
+    for version in (3, 7, 9):
+        kept.write(version, {"version": version, "values": np.arange(version)})
+    assert kept.read(None) == {} and kept.read(7)["version"] == 7
+    kept.forget_before(7)
+    with refused(MemoryLost, "memory-lost", "task 3"):
+        kept.read(3)
+    assert len(kept.read(9)["values"]) == 9
+
+
+def test_runs_that_have_long_been_silent_are_forgotten(tmp_path: Path) -> None:
+    for name, days in (("aa" * 8, 100), ("bb" * 8, 10)):
+        with run_folder(tmp_path, name) as folder:
+            (folder / "x").write_text("x")
+        past = time.time() - days * 86400
+        os.utime(tmp_path / "runs" / name, (past, past))
+    (tmp_path / "runs" / "not-a-run").mkdir()
+    sweep_runs(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["bb" * 8, "not-a-run"]
+
+
+def test_only_the_owner_sees_a_runs_folder(tmp_path: Path) -> None:
+    with run_folder(tmp_path, RUN) as folder:
+        assert folder.stat().st_mode & 0o077 == 0
+    with refused(AtollError, "bad-run-name", "../x"), run_folder(tmp_path, "../x"):
+        pass

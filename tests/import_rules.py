@@ -1,0 +1,262 @@
+"""The import rules of the architecture, read from the source without importing it.
+
+Each rule is a function from one parsed module to the places that break it; `test_imports.py` runs all of them over
+the package, and each of them over a made-up module that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGE = "atoll"
+LINES = 400
+
+# Methods talk to clients through these modules of `federation` and nothing else of it.
+OPEN_TO_METHODS = {"base"}
+# Unsafe to read from a stranger, and not stable from version to version.
+UNSAFE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+UNSAFE_CALLS = {"torch.load", "torch.save", "torch.serialization.load", "torch.serialization.save"}
+# torch's functions that draw from its global generator, or set it.
+TORCH_RANDOM = {
+    "torch.manual_seed",
+    "torch.random.manual_seed",
+    "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all",
+    "torch.seed",
+    "torch.random.seed",
+    "torch.bernoulli",
+    "torch.multinomial",
+    "torch.normal",
+    "torch.poisson",
+    "torch.rand",
+    "torch.rand_like",
+    "torch.randint",
+    "torch.randint_like",
+    "torch.randn",
+    "torch.randn_like",
+    "torch.randperm",
+}
+# What a test of "global random state is untouched" needs: looking, never drawing. Only `testing` may look.
+LOOKS_AT_STATE = {"random.getstate", "numpy.random.get_state"}
+TERMINAL = {"typer", "rich", "click"}
+# Besides `cli`, the modules that write to the terminal: progress, and tables.
+TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables")}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its dotted name (`atoll.methods.fedavg`), its tree, and what its names stand for."""
+
+    name: str
+    tree: ast.Module
+    lines: int
+    is_package: bool = False  # an `__init__.py`: its relative imports start one level higher
+    names: dict[str, str] = field(default_factory=dict)  # local name -> dotted name it was imported as
+
+    @classmethod
+    def parse(cls, name: str, source: str, is_package: bool = False) -> Module:
+        module = cls(name, ast.parse(source), len(source.splitlines()), is_package)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    first = alias.name.partition(".")[0]
+                    module.names[alias.asname or first] = alias.name if alias.asname else first
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    module.names[alias.asname or alias.name] = f"{module.source_of(node)}.{alias.name}"
+        return module
+
+    @classmethod
+    def read(cls, path: Path, root: Path) -> Module:
+        parts = list(path.relative_to(root).with_suffix("").parts)
+        is_package = parts[-1] == "__init__"
+        return cls.parse(".".join(parts[:-1] if is_package else parts), path.read_text(encoding="utf-8"), is_package)
+
+    @property
+    def package(self) -> str:
+        """The first folder below the package, or the file's own name: `methods`, `cli`."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+    def source_of(self, node: ast.ImportFrom) -> str:
+        """The module a `from` import reads from, relative ones resolved."""
+        if not node.level:
+            return node.module or ""
+        here = self.name.split(".")
+        base = here[: len(here) - node.level + (1 if self.is_package else 0)]
+        return ".".join([*base, *([node.module] if node.module else [])])
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Every name this module imports, with its line: `from a import b` is `a.b`, for b may be a module.
+
+        A constant handed to `import_module` or `__import__` counts: it is an import in other words.
+        """
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from ((node.lineno, f"{self.source_of(node)}.{alias.name}") for alias in node.names)
+            elif isinstance(node, ast.Call) and self.dotted(node.func) in {"importlib.import_module", "__import__"}:
+                for argument in node.args[:1]:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        yield node.lineno, argument.value
+
+    def dotted(self, node: ast.expr) -> str:
+        """What an expression like `np.random.rand` stands for, `numpy.random.rand`; "" if it is no plain name."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self.dotted(node.value)
+            return f"{owner}.{node.attr}" if owner else ""
+        return ""
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                yield node, self.dotted(node.func)
+
+
+Found = Iterator[tuple[int, str]]  # line and what is wrong there
+Rule = Callable[[Module], Found]
+
+
+def is_within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def _imports_of(module: Module, *packages: str) -> Found:
+    for line, name in module.imports():
+        if is_within(name, *packages):
+            yield line, f"imports {name}"
+
+
+def methods_know_no_engine(module: Module) -> Found:
+    """`methods` reach clients through `federation.base` and nothing else of it."""
+    if module.package == "methods":
+        allowed = [f"{PACKAGE}.federation.{name}" for name in OPEN_TO_METHODS]
+        for line, name in module.imports():
+            if is_within(name, f"{PACKAGE}.federation") and not is_within(name, *allowed):
+                yield line, f"imports {name}"
+
+
+def engines_know_no_method(module: Module) -> Found:
+    if module.package in {"federation", "simulation", "deploy"}:
+        yield from _imports_of(module, f"{PACKAGE}.methods")
+
+
+def algorithms_and_spaces_are_pure(module: Module) -> Found:
+    if module.package in {"algorithms", "spaces"}:
+        yield from _imports_of(module, *(f"{PACKAGE}.{package}" for package in ("methods", "federation", "data")))
+
+
+def only_report_draws(module: Module) -> Found:
+    if module.package != "report":
+        yield from _imports_of(module, "matplotlib", "mpl_toolkits")
+
+
+def report_reads_run_directories_only(module: Module) -> Found:
+    """Packages that do the work never look at the report."""
+    if module.package in {
+        "methods",
+        "clients",
+        "federation",
+        "simulation",
+        "deploy",
+        "algorithms",
+        "spaces",
+        "training",
+        "data",
+        "core",
+        "store",
+    }:
+        yield from _imports_of(module, f"{PACKAGE}.report")
+
+
+def flower_stays_in_deploy(module: Module) -> Found:
+    """Flower is an extra: only `deploy` may load it."""
+    if module.package != "deploy":
+        yield from _imports_of(module, "flwr")
+
+
+def only_cli_prints(module: Module) -> Found:
+    """The terminal belongs to the command line, its command groups and the modules named in TERMINAL_MODULES."""
+    if module.package == "cli" or module.name in TERMINAL_MODULES:
+        return
+    yield from _imports_of(module, *TERMINAL)
+    for call, name in module.calls():
+        if name in {"print", "builtins.print"}:
+            yield call.lineno, "prints"
+
+
+def nothing_is_pickled(module: Module) -> Found:
+    yield from _imports_of(module, *UNSAFE, *UNSAFE_CALLS)
+    for call, name in module.calls():
+        if name in UNSAFE_CALLS:
+            yield call.lineno, f"calls {name}"
+        if name == "numpy.load" and not _passes(call, "allow_pickle", False):
+            yield call.lineno, "calls numpy.load without allow_pickle=False"
+        if name in {"numpy.save", "numpy.savez"} and _passes(call, "allow_pickle", True):
+            yield call.lineno, f"calls {name} with allow_pickle=True"
+
+
+def _passes(call: ast.Call, keyword: str, value: bool) -> bool:
+    return any(
+        given.arg == keyword and isinstance(given.value, ast.Constant) and given.value.value is value
+        for given in call.keywords
+    )
+
+
+def randomness_comes_from_rng(module: Module) -> Found:
+    """Streams are made in `rng.py` and passed in; elsewhere `np.random.Generator` is a type and nothing more."""
+    looking = LOOKS_AT_STATE if module.package == "testing" else set()
+    for line, name in module.imports():
+        if is_within(name, "random", *TORCH_RANDOM) and not (looking and name == "random") and name not in looking:
+            yield line, f"imports {name}"
+    if module.name == f"{PACKAGE}.rng":
+        return
+    for line, name in module.imports():
+        if name.startswith("numpy.random.") and name not in {"numpy.random.Generator", *looking}:
+            yield line, f"imports {name}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            name = module.dotted(node)
+            if _draws(name) and name not in looking:
+                yield node.lineno, f"uses {name}"
+    for call, name in module.calls():
+        if name == "numpy.random.Generator":
+            yield call.lineno, "makes a generator: take one from rng.stream"
+
+
+def _draws(name: str) -> bool:
+    """Is this a use of global randomness, or of a generator of one's own?"""
+    if name.startswith("numpy.random."):
+        return name != "numpy.random.Generator"
+    return name in TORCH_RANDOM or name.startswith("random.")
+
+
+def no_drawer_for_odds_and_ends(module: Module) -> Found:
+    if module.name.rpartition(".")[2] in {"utils", "util", "helpers", "misc"}:
+        yield 1, "a file's name says what is in it"
+
+
+def files_stay_small(module: Module) -> Found:
+    if module.lines > LINES:
+        yield LINES + 1, f"{module.lines} lines, at most {LINES}: split it by purpose"
+
+
+RULES: tuple[Rule, ...] = (
+    methods_know_no_engine,
+    engines_know_no_method,
+    algorithms_and_spaces_are_pure,
+    only_report_draws,
+    report_reads_run_directories_only,
+    flower_stays_in_deploy,
+    only_cli_prints,
+    nothing_is_pickled,
+    randomness_comes_from_rng,
+    no_drawer_for_odds_and_ends,
+    files_stay_small,
+)
