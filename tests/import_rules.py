@@ -46,6 +46,10 @@ TERMINAL = {"typer", "rich", "click"}
 TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables")}
 
 
+WORKING = {"methods", "clients", "federation", "simulation", "deploy", "algorithms", "spaces", "training"}
+WORKING |= {"data", "core", "store"}
+
+
 @dataclass(frozen=True)
 class Module:
     """One source file: its dotted name (`atoll.methods.fedavg`), its tree, and what its names stand for."""
@@ -143,7 +147,7 @@ def methods_know_no_engine(module: Module) -> Found:
 
 
 def engines_know_no_method(module: Module) -> Found:
-    if module.package in {"federation", "simulation", "deploy"}:
+    if module.package in {"federation", "simulation"}:
         yield from _imports_of(module, f"{PACKAGE}.methods")
 
 
@@ -159,19 +163,7 @@ def only_report_draws(module: Module) -> Found:
 
 def report_reads_run_directories_only(module: Module) -> Found:
     """Packages that do the work never look at the report."""
-    if module.package in {
-        "methods",
-        "clients",
-        "federation",
-        "simulation",
-        "deploy",
-        "algorithms",
-        "spaces",
-        "training",
-        "data",
-        "core",
-        "store",
-    }:
+    if module.package in WORKING:
         yield from _imports_of(module, f"{PACKAGE}.report")
 
 

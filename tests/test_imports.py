@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import import_rules
-from import_rules import Module, Rule
+from import_rules import Module, Rule, is_within
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
@@ -27,11 +27,10 @@ def test_the_package_keeps(rule: Rule) -> None:
 
 
 def test_tests_and_benchmarks_stay_small_too() -> None:
-    paths = [path for package in ("tests", "benchmarks", "examples") for path in sorted((ROOT / package).rglob("*.py"))]
+    paths = [path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
     assert Path(__file__) in paths
-    assert [
-        str(path) for path in paths if len(path.read_text(encoding="utf-8").splitlines()) > import_rules.LINES
-    ] == []
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert [str(path) for path in sorted(paths) if lines[path] > import_rules.LINES] == []
 
 
 BREAKS = [
@@ -39,7 +38,7 @@ BREAKS = [
     (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from atoll.federation import local"),
     (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from atoll import federation"),
     (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "from ..federation import ray"),
-    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "def f():\n    import atoll.simulation.network"),
+    (import_rules.methods_know_no_engine, "atoll.methods.fedavg", "def f():\n    import atoll.federation.ray"),
     (import_rules.engines_know_no_method, "atoll.federation.local", "from atoll.methods import fedavg"),
     (import_rules.engines_know_no_method, "atoll.federation.local", "from ..methods.fedavg import JOBS"),
     (
@@ -133,10 +132,12 @@ def loads(modules: list[str], heavy: str) -> bool:
 
 
 LIGHT = {"", "cli", "config", "data", "errors", "deploy"}
+HEAVY = ("atoll.deploy.flower", "atoll.deploy.site")  # these do a client's work
 
 
 def test_the_command_line_starts_without_torch() -> None:
     """Torch takes 2 s to import: `atoll --help` and a mistyped setting must not wait for it."""
     assert loads(["atoll.errors", "torch"], "torch"), "the check itself cannot see an import"
-    light = [path for path in FILES if Module.read(path, SOURCE).package in LIGHT]
-    assert not loads([Module.read(path, SOURCE).name for path in light], "torch")
+    modules = [Module.read(path, SOURCE) for path in FILES]
+    light = [module.name for module in modules if module.package in LIGHT and not is_within(module.name, *HEAVY)]
+    assert not loads(light, "torch")
