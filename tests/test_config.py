@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from atoll.config import PRESETS, dump, merge, override, read_file, resolve, resolve_data, to_toml
 from atoll.errors import ConfigError, UserError
-from atoll.methods import find_method, method_names
+from atoll.methods import find_method
+from atoll.registry import names
 from atoll.run.assemble import assemble, assemble_data
 from refusals import refused
 
@@ -53,7 +54,7 @@ DIGITS = {"method": "fedavg", "data": {"name": "digits"}}
         ({"seed": True}, "invalid-setting", ["seed = True"]),
         ({"patience": 0}, "invalid-setting", ["patience = 0"]),
         ({"engine": {"workers": -1}}, "invalid-setting", ["engine.workers = -1"]),
-        ({"engine": {"name": "cloud"}}, "invalid-setting", ["engine.name = 'cloud'", "'local'"]),
+        ({"engine": {"name": "cloud"}}, "unknown-engine", ["engine.name = 'cloud'", "local"]),
         ({"engine": {"device": "potato"}}, "invalid-setting", ["engine.device = 'potato'", "cpu"]),
         ({"engine": {"deadline": 0}}, "invalid-setting", ["engine.deadline = 0"]),
     ],
@@ -111,7 +112,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 # -- presets ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", names("methods"))
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_method_has_every_preset(method: str, preset: str) -> None:
     experiment = resolve({"method": method, "preset": preset, "data": {"name": "digits"}})

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import merge, resolve
+from atoll.config import Experiment, merge, resolve, settings_table
 from atoll.data import Federated
-from atoll.data.catalog import DATASETS
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError
+from atoll.methods.base import Method
+from atoll.registry import name_of
 from atoll.run import launch
 from atoll.run.launch import IN_MEMORY
 from atoll.run.loop import Watcher
 from atoll.run.reader import Run, load
 from atoll.run.retrain import assemble_retraining
+from atoll.run.sweep import sweep as run_sweep
 
 
 def search(
-    method: str,
+    method: str | type[Method[Any]],
     data: str | Path | Mapping[str, Any] | Federated,
     *,
     out: str | Path,
@@ -34,17 +36,34 @@ def search(
 ) -> Run:
     """Run a method and return its `Run`.
 
-    `data` is the name of a data set, a folder of own data, a table as in an experiment file's `[data]`, or a
-    `Federated`. Further keywords are settings of the method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
+    `method` is a registered name, a class, or its place as `module:Class`. `data` is the name of a data set, a folder
+    of own data, a table as in an experiment file's `[data]`, or a `Federated`. Further keywords are settings of the
+    method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
     """
-    own = {**method_settings, **({} if rounds is None else {"rounds": rounds})}
-    raw: dict[str, Any] = {"method": method, "preset": preset, "seed": seed, "data": _table(data), method: own}
-    if workers is not None:
-        raw["engine"] = {"workers": workers}
-    experiment = resolve(merge(raw, settings or {}))
+    experiment = _experiment(method, data, rounds, preset, seed, workers, settings, method_settings)
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
     return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+
+
+def sweep(
+    method: str | type[Method[Any]],
+    data: str | Path | Mapping[str, Any],
+    seeds: Iterable[int],
+    *,
+    out: str | Path,
+    rounds: int | None = None,
+    preset: str = "small",
+    workers: int | None = None,
+    data_dir: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **method_settings: Any,
+) -> list[Run]:
+    """One run for each seed, in folders of `out`; called again, it continues. Otherwise as `search`."""
+    numbers = list(seeds)
+    experiment = _experiment(method, data, rounds, preset, 1, workers, settings, method_settings)
+    folder = None if data_dir is None else Path(data_dir)
+    return list(run_sweep(experiment, numbers, Path(out), data_dir=folder))
 
 
 def retrain(
@@ -120,13 +139,32 @@ def resume(
     )
 
 
+def _experiment(
+    method: str | type[Method[Any]],
+    data: str | Path | Mapping[str, Any] | Federated,
+    rounds: int | None,
+    preset: str,
+    seed: int,
+    workers: int | None,
+    settings: Mapping[str, Any] | None,
+    method_settings: Mapping[str, Any],
+) -> Experiment:
+    name = method if isinstance(method, str) else name_of("methods", method)
+    own = {**method_settings, **({} if rounds is None else {"rounds": rounds})}
+    raw: dict[str, Any] = {"method": name, "preset": preset, "seed": seed, "data": _table(data)}
+    raw[settings_table(name)] = own
+    if workers is not None:
+        raw["engine"] = {"workers": workers}
+    return resolve(merge(raw, settings or {}))
+
+
 def _table(data: str | Path | Mapping[str, Any] | Federated) -> dict[str, Any]:
     if isinstance(data, Federated):
         return {"name": IN_MEMORY}
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, (str, Path)):
-        return dict(name_or_folder(str(data), list(DATASETS)))
+        return dict(name_or_folder(str(data)))
     raise ConfigError(
         f"data = {data!r}: give a data set's name, a folder, a table of data settings or a Federated",
         code="bad-data-argument",

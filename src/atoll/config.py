@@ -1,11 +1,11 @@
 """Experiment files: TOML in, frozen and strict models out, and back to TOML.
 
-    method = "fedavg"          # which method; its own settings are in the table of its name
+    method = "fedavg"          # a registered method, or module:Class; its own settings are in the table of its name
     seed = 1
     [data]                     # see atoll.data.settings
     [engine]
     [network]                  # only for runs on a virtual network, see atoll.simulation.settings
-    [fedavg]
+    [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
 altered.
@@ -13,19 +13,21 @@ altered.
 
 from __future__ import annotations
 
+import re
+import sys
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
-from atoll.methods import find_method, method_names
-from atoll.methods.base import MethodConfig
+from atoll.methods import find_method
+from atoll.methods.base import Method, MethodConfig
+from atoll.registry import names
 from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
@@ -38,7 +40,7 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: Literal["local", "flower", "ray"] = "local"
+    name: str = "local"  # a registered engine: local, flower, ray, ...
     workers: int | None = Field(default=None, ge=0)  # None: one per core; 0: everything in this process
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
@@ -46,6 +48,15 @@ class EngineSettings(BaseModel):
     federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
     sites: int | None = Field(default=None, ge=1)  # flower: begin with so many sites; None: all must be there
     wait: float = Field(default=90.0, gt=0)  # flower: seconds that are waited for a site that is not connected
+
+    @field_validator("name")
+    @classmethod
+    def _engine_is_known(cls, value: str) -> str:
+        if ":" not in value and value not in names("engines"):
+            raise ConfigError(
+                f"engine.name = {value!r}: unknown; {nearest(value, names('engines'))}", code="unknown-engine"
+            )
+        return value
 
 
 class Experiment(BaseModel):
@@ -77,7 +88,7 @@ def read_file(path: Path) -> Raw:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        hint = nearest(str(path), method_names())
+        hint = nearest(str(path), names("methods"))
         raise ConfigError(
             f"{path}: no such file, and no method of that name ({hint})", code="no-such-experiment"
         ) from None
@@ -99,14 +110,18 @@ def resolve(raw: Raw, complete: bool = False) -> Experiment:
     method = raw.get("method")
     if not isinstance(method, str):
         raise ConfigError(
-            f"method = {method!r}: must name a method; {nearest('', method_names())}", code="method-not-named"
+            f"method = {method!r}: must name a method; {nearest('', names('methods'))}", code="method-not-named"
         )
-    method_class = find_method(method)
+    method_class, own = find_method(method), settings_table(method)
+    if own in COMMON:
+        raise ConfigError(
+            f"method = {method!r}: [{own}] is a table of Atoll's; rename the class", code="name-reserved"
+        )
     for key in raw:
-        if key not in (*COMMON, method):
-            raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, method))}", code="unknown-setting")
-    merged = dict(raw) if complete else merge(preset(method, raw.get("preset", "small")), raw)
-    settings = _validate(method_class.Config, merged.pop(method, {}), method)
+        if key not in (*COMMON, own):
+            raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, own))}", code="unknown-setting")
+    merged = dict(raw) if complete else merge(preset(method_class, own, raw.get("preset", "small")), raw)
+    settings = _validate(method_class.Config, merged.pop(own, {}), own)
     experiment: Experiment = _validate(Experiment, {**merged, "settings": settings}, "")
     return experiment
 
@@ -118,12 +133,24 @@ def resolve_data(raw: Raw) -> tuple[DataSettings, int]:
     return checked.data, checked.seed
 
 
-def preset(method: str, name: Any) -> Raw:
-    """The tables of a preset that ships with the package."""
+def settings_table(method: str) -> str:
+    """The name of the table that holds a method's own settings: the method's, or its class's."""
+    return re.split("[:.]", method)[-1]
+
+
+def preset(method: type[Method[Any]], table: str, name: Any) -> Raw:
+    """The tables of a preset: `presets/METHOD/NAME.toml` in the method's package. None is needed for `small`, where the
+    defaults of the method's `Config` serve."""
     if name not in PRESETS:
         raise ConfigError(f"preset = {name!r}: unknown; {nearest(str(name), PRESETS)}", code="unknown-preset")
-    text = resources.files("atoll.presets").joinpath(method, f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    package = sys.modules[method.__module__.partition(".")[0]]
+    path = Path(getattr(package, "__file__", None) or "").parent / "presets" / method.name / f"{name}.toml"
+    if path.is_file():
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        return {table if key == method.name else key: value for key, value in tables.items()}
+    if name == PRESETS[0]:
+        return {}
+    raise ConfigError(f"preset = {name!r}: method {method.name} has none; leave it out", code="unknown-preset")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Raw:
@@ -159,7 +186,7 @@ def override(raw: Raw, assignment: str) -> Raw:
 def dump(experiment: Experiment) -> str:
     """The experiment as TOML text that `resolve` reads back to an equal one."""
     plain = experiment.model_dump(mode="json", exclude={"settings"})
-    return to_toml({**plain, experiment.method: experiment.settings.model_dump(mode="json")})
+    return to_toml({**plain, settings_table(experiment.method): experiment.settings.model_dump(mode="json")})
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

@@ -79,7 +79,7 @@ def test_partitions_are_taken_apart() -> None:
 
 
 def test_a_word_is_a_name_or_a_folder(tmp_path: Path) -> None:
-    assert name_or_folder("digits", ["digits"]) == {"name": "digits"}
-    assert name_or_folder(str(tmp_path), ["digits"]) == {"folder": str(tmp_path)}
+    assert name_or_folder("digits") == {"name": "digits"}
+    assert name_or_folder(str(tmp_path)) == {"folder": str(tmp_path)}
     with refused(DataError, "unknown-dataset", "'digit'", "'digits'"):
-        name_or_folder("digit", ["digits"])
+        name_or_folder("digit")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import atoll
-from atoll.methods import method_names
+from atoll.registry import names
 from atoll.testing import made_images, made_table
 from atoll.training.determinism import prepare_environment
 
@@ -97,14 +97,14 @@ def differences(wanted: Any, found: Any, place: str = "") -> list[str]:
     return [] if type(wanted) is type(found) and wanted == found else [f"{place}: {wanted!r} is now {found!r}"]
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", names("methods"))
 def test_a_method_gives_what_it_gave(method: str, tmp_path: Path) -> None:
     wanted = json.loads((GOLDEN / f"{method}.json").read_text())
     assert differences(wanted, json.loads(json.dumps(golden_run(method, tmp_path / "run")))) == []
 
 
 def test_no_golden_run_is_missing_or_left_over() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.json")} == set(method_names()) == set(SETTINGS)
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(names("methods")) == set(SETTINGS)
 
 
 def test_a_difference_is_noticed() -> None:
@@ -117,7 +117,7 @@ def test_a_difference_is_noticed() -> None:
 
 def refresh() -> None:
     GOLDEN.mkdir(exist_ok=True)
-    for method in method_names():
+    for method in names("methods"):
         with tempfile.TemporaryDirectory() as folder:
             figures = golden_run(method, Path(folder) / "run")
         (GOLDEN / f"{method}.json").write_text(json.dumps(figures, indent=1) + "\n")

@@ -6,6 +6,7 @@ directory is damaged; 130 stopped by Ctrl-C after a checkpoint.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -64,6 +65,7 @@ def main() -> None:
     from atoll.training.determinism import prepare_environment
 
     prepare_environment()
+    sys.path.append(os.getcwd())  # last: own methods in this folder are found by module:Class, and shadow nothing
     try:
         sys.exit(app(standalone_mode=False))  # a command that ends early gives its exit code, the others None
     except click.exceptions.NoArgsIsHelpError:

@@ -56,10 +56,11 @@ def figures(
 
 def methods() -> None:
     """The methods there are."""
-    from atoll.methods import find_method, method_names
+    from atoll.methods import find_method
+    from atoll.registry import names
 
     table = Table("method", "what it does")
-    for name in method_names():
+    for name in names("methods"):
         table.add_row(name, find_method(name).summary)
     out_console.print(table)
 

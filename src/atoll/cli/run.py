@@ -26,7 +26,9 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes; default one
 
 
 def run(
-    target: Annotated[str, typer.Argument(help="An experiment file (.toml) or a method; see `atoll methods`.")],
+    target: Annotated[
+        str, typer.Argument(help="An experiment file (.toml), or a method: see `atoll methods`, or module:Class.")
+    ],
     data: Annotated[str | None, typer.Option(help="A data set's name, or a folder with one file per client.")] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients the data is dealt out to.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, shards:2, natural, ...")] = None,

@@ -21,6 +21,7 @@ from pydantic import (
 from atoll.data.source import Missing, Scale
 from atoll.data.split import Blocks, check_shares
 from atoll.errors import ConfigError, DataError, nearest
+from atoll.registry import find, names
 
 Categories = Literal["refuse", "code", "onehot"]
 SITES = "sites"  # the name of data that every site of a federation holds itself
@@ -165,12 +166,16 @@ def parse_partition(text: str) -> PartitionRule:
     return PartitionRule(kind, value)
 
 
-def name_or_folder(word: str, known: list[str]) -> dict[str, str]:
-    """What `--data WORD` means: the name of a data set, or a folder or file of own data."""
+def name_or_folder(word: str) -> dict[str, str]:
+    """What `--data WORD` means: a data set (its name, or module:attribute), or a folder or file of own data."""
+    known = names("datasets")
     if word in known:
         return {"name": word}
     if Path(word).exists():
         return {"folder": word}
+    if ":" in word:
+        find("datasets", word)  # what is wrong with it is reported now
+        return {"name": word}
     raise DataError(
         f"'{word}' is neither a data set nor an existing folder; {nearest(word, known)}", code="unknown-dataset"
     )

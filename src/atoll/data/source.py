@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -48,6 +49,34 @@ class Source:
     defaults: Defaults = Defaults()
     parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
     pictures: ImageFiles | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set that is found by name: what it is, where it comes from and how it is read.
+
+    `read` takes the data folder, or None where none is named, and the settings in `takes`. Without `present` the set
+    needs no files: it is always there.
+    """
+
+    kind: Literal["image", "table"]
+    rows: str  # for `atoll datasets`
+    classes: int
+    origin: str
+    read: Callable[..., Source]
+    takes: tuple[str, ...] = ()  # of "size" and "attributes"
+    present: Callable[[Path], bool] | None = None  # whether its files are in this folder
+
+
+def has_file(name: str, file: str) -> Callable[[Path], bool]:
+    """Whether the data folder holds this file, itself or in a folder `name`; a pattern is looked for everywhere."""
+
+    def present(folder: Path) -> bool:
+        if "*" in file or "[" in file:
+            return any(folder.rglob(file))
+        return any((place / file).is_file() for place in (folder, folder / name))
+
+    return present
 
 
 def make_source(

@@ -61,10 +61,10 @@ class Limits(BaseModel):
             return None
         if not module.startswith(METHODS):
             return f"job '{job[:80]}' is none of Atoll's and not in limits.jobs"
-        from atoll.methods import method_names
+        from atoll.registry import names
 
         name = module.removeprefix(METHODS)  # either a method's own jobs, or work that several methods share
-        return self.check_method(name) if name in method_names() else None
+        return self.check_method(name) if name in names("methods") else None
 
     def _tensors(self, payload: Payload) -> str | None:
         total = sum(array.nbytes for array in _arrays(payload))

@@ -1,39 +1,30 @@
-"""The methods: one paper, one file. A table, not a registry: nothing happens at import."""
+"""The methods: one paper, one file. They are found by name: entry points in the group `atoll.methods`."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from atoll.errors import ConfigError, nearest
+from atoll.errors import ConfigError
+from atoll.registry import find, names
 
 if TYPE_CHECKING:
     from atoll.methods.base import Method
 
-METHODS = {
-    "realtime": "atoll.methods.realtime:Realtime",
-    "moefl": "atoll.methods.moefl:Moefl",
-    "retrain": "atoll.methods.retrain:Retrain",
-    "decnas": "atoll.methods.decnas.search:Decnas",
-    "retrain_central": "atoll.methods.retrain_central:RetrainCentral",
-    "nevofed": "atoll.methods.nevofed:NEvoFed",
-    "fedrl": "atoll.methods.fedrl:FedRL",
-    "fednas": "atoll.methods.fednas:FedNAS",
-    "offline": "atoll.methods.offline:Offline",
-    "fedavg": "atoll.methods.fedavg:FedAvg",
-    "central": "atoll.methods.central:Central",
-    "netadapt": "atoll.methods.netadapt:NetAdapt",
-}
-
-
-def method_names() -> list[str]:
-    return list(METHODS)
-
 
 def find_method(name: str) -> type[Method[Any]]:
-    """The class of a method, imported when asked for."""
-    if name not in METHODS:
-        raise ConfigError(f"method = {name!r}: unknown; {nearest(name, METHODS)}", code="unknown-method")
-    module, _, attribute = METHODS[name].partition(":")
-    found: type[Method[Any]] = getattr(importlib.import_module(module), attribute)
+    """The class of a registered method, or the one at `module:Class`, imported when asked for."""
+    from atoll.methods.base import MethodConfig
+
+    found: type[Method[Any]] = find("methods", name)
+    if not (isinstance(found.Config, type) and issubclass(found.Config, MethodConfig)):
+        raise ConfigError(
+            f"method = {name!r}: its `Config` is {found.Config!r}; derive it from atoll.methods.base.MethodConfig",
+            code="plugin-lacks-member",
+        )
+    if found.name in names("methods") and (taken := find("methods", found.name)) is not found:
+        raise ConfigError(
+            f"method = {name!r}: its `name`, {found.name!r}, is that of {taken.__module__}:{taken.__qualname__}; "
+            "give it another",
+            code="name-registered-twice",
+        )
     return found

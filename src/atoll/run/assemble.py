@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import Experiment, Raw, merge, override, read_file, resolve_data
-from atoll.data.catalog import DATASETS
+from atoll.config import Experiment, Raw, merge, override, read_file, resolve_data, settings_table
 from atoll.data.settings import SITES, DataSettings, name_or_folder
 from atoll.errors import ConfigError, nearest
-from atoll.methods import method_names
+from atoll.registry import names
 
 METHOD_OPTIONS = ("rounds",)
 ORIGIN = ("name", "folder")  # settings that say where the data comes from: --data replaces both
@@ -22,7 +21,7 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
     raw = _target(target, options.get("data")) if federation is None else _on_sites(target, options.get("data"))
     for name, value in options.items():
         if value is not None and name != "data":
-            place = f"{raw['method']}.{name}" if name in METHOD_OPTIONS else name
+            place = f"{settings_table(raw['method'])}.{name}" if name in METHOD_OPTIONS else name
             raw = put(raw, place, value)
     for assignment in settings:
         raw = override(raw, assignment)
@@ -31,7 +30,7 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
 
 def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> tuple[DataSettings, int]:
     """The data table of an experiment file, or that of a data set or folder, with options on top; and the seed."""
-    raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
+    raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target)}
     for name, value in options.items():
         if value is not None:
             raw = put(raw, name, value)
@@ -42,22 +41,27 @@ def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[st
 
 def free_run_directory(experiment: Experiment) -> Path:
     """runs/METHOD-DATA-N with the first number that is free."""
-    data = experiment.data.name or Path(experiment.data.folder or "data").name
+    data = (experiment.data.name or "").rpartition(":")[2] or Path(experiment.data.folder or "data").name
     number = 1
-    while (path := Path("runs") / f"{experiment.method}-{data}-{number}").exists():
+    while (path := Path("runs") / f"{settings_table(experiment.method)}-{data}-{number}").exists():
         number += 1
     return path
 
 
+def _is_method(target: str) -> bool:
+    """Whether a target names a method, by its registered name or its place (`module:Class`), and not a file."""
+    return target in names("methods") or (":" in target and not target.endswith(".toml"))
+
+
 def _target(target: str, data: str | None) -> Raw:
-    if target in method_names():
+    if _is_method(target):
         if data is None:
             way_out = "name a data set (see `atoll datasets`) or a folder of own data"
             raise ConfigError(f"{target}: --data is missing; {way_out}", code="data-not-named")
-        return {"method": target, "data": name_or_folder(data, list(DATASETS))}
+        return {"method": target, "data": name_or_folder(data)}
     if not target.endswith(".toml") and not Path(target).exists():
         raise ConfigError(
-            f"'{target}' is neither a method nor an experiment file; {nearest(target, method_names())}",
+            f"'{target}' is neither a method nor an experiment file; {nearest(target, names('methods'))}",
             code="no-such-experiment",
         )
     raw = read_file(Path(target))
@@ -69,7 +73,7 @@ def _target(target: str, data: str | None) -> Raw:
     if data is not None:
         table = raw.get("data")
         kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
-        raw = {**raw, "data": {**kept, **name_or_folder(data, list(DATASETS))}}
+        raw = {**raw, "data": {**kept, **name_or_folder(data)}}
     return raw
 
 
@@ -80,7 +84,7 @@ def _on_sites(target: str, data: str | None) -> Raw:
             f"--data {data}: the sites of a federation have their own data; leave --data or --federation out",
             code="data-held-by-sites",
         )
-    raw: Raw = {"method": target} if target in method_names() else _target(target, None)
+    raw: Raw = {"method": target} if _is_method(target) else _target(target, None)
     table = raw.get("data")
     kept = {key: value for key, value in table.items() if key not in ORIGIN} if isinstance(table, dict) else {}
     return put({**raw, "data": {**kept, "name": SITES}}, "engine.name", "flower")

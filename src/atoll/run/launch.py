@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from atoll.config import Experiment, dump, read_file, resolve
+from atoll.config import Experiment, dump, read_file, resolve, settings_table
 from atoll.data import Federated
 from atoll.deploy.flower import follow
 from atoll.errors import ConfigError, RunDirectoryError
@@ -187,7 +187,7 @@ def _manifest(experiment: Experiment, engine: Engine) -> dict[str, Any]:
 
     return {
         "schema": 1,
-        "method": experiment.method,
+        "method": settings_table(experiment.method),
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),

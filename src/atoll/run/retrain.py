@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from atoll.config import Raw, override, read_file
-from atoll.data.catalog import DATASETS
+from atoll.config import Raw, override, read_file, settings_table
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.run.assemble import put
@@ -75,7 +74,7 @@ def assemble_retraining(
             code="conflicting-settings",
         )
     before = read_file(run.path / "config.toml")
-    own = before.get(before["method"], {})
+    own = before.get(settings_table(before["method"]), {})
     chosen = _sized(_chosen(run, beside, picks), options)
     raw: Raw = {
         "method": method,
@@ -112,7 +111,7 @@ def _data(table: Mapping[str, Any], other: str | Mapping[str, Any] | None) -> Ra
     """The run's own data, or other data, dealt out like it where that is not said."""
     if other is None:
         return dict(table)
-    named = name_or_folder(other, list(DATASETS)) if isinstance(other, str) else other
+    named = name_or_folder(other) if isinstance(other, str) else other
     if named.get("name") == IN_MEMORY:  # it is dealt out already
         return dict(named)
     return {key: table[key] for key in DEALING if key in table} | dict(named)

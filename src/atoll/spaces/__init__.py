@@ -1,4 +1,5 @@
-"""What can be built: an architecture is plain JSON data, and its key "space" names the module that builds it.
+"""What can be built: an architecture is plain JSON data, and its key "space" names the module that builds it,
+an entry point of the group `atoll.spaces`.
 
 A space module provides `build(arch) -> torch.nn.Module` and, where it knows better than the general rules,
 `cost(arch) -> Cost` and `initial(arch, rng) -> Tensors`. Names from `named_parameters()` are the names of `Tensors`.
@@ -9,7 +10,6 @@ A space whose networks are slices of a larger one may provide `whole(arch)`, tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -18,22 +18,13 @@ import torch
 from torch import nn
 
 from atoll.core.messages import Tensors
-from atoll.errors import ArchitectureError, nearest
+from atoll.registry import find
 from atoll.spaces.cost import Cost, canonical, measured_cost
 from atoll.spaces.initial import kaiming_uniform
 
 Architecture = Mapping[str, Any]
 
-SPACES = {
-    "choice": "atoll.spaces.choice.space",
-    "darts": "atoll.spaces.darts.space",
-    "fixed": "atoll.spaces.fixed",
-    "sparse": "atoll.spaces.sparse.space",
-    "genome": "atoll.spaces.genome",
-    "widths": "atoll.spaces.pruned.space",
-}
-
-__all__ = ["SPACES", "Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton", "view", "whole"]
+__all__ = ["Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton", "view", "whole"]
 
 _costs: dict[str, Cost] = {}
 
@@ -90,7 +81,5 @@ def view(module: nn.Module, arch: Architecture) -> nn.Module:
 
 
 def _space(arch: Architecture) -> ModuleType:
-    name = arch.get("space")
-    if name not in SPACES:
-        raise ArchitectureError(f"unknown space {name!r}; {nearest(str(name), SPACES)}", code="unknown-space")
-    return import_module(SPACES[name])
+    space: ModuleType = find("spaces", str(arch.get("space")))
+    return space

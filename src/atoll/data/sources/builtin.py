@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from atoll.data.source import Source, make_source
+from atoll.data.source import Dataset, Source, make_source
 
 
 def digits(_folder: Path | None = None) -> Source:
@@ -45,3 +45,8 @@ def _table(bunch: Any, name: str) -> Source:
         feature_names=[str(word) for word in bunch.feature_names],
         what=name,
     )
+
+
+DIGITS = Dataset("image", "1,797", 10, "scikit-learn", digits)
+BREAST_CANCER = Dataset("table", "569", 2, "scikit-learn", breast_cancer)
+WINE = Dataset("table", "178", 3, "scikit-learn", wine)

@@ -19,7 +19,7 @@ import numpy as np
 from atoll.core.messages import Schema
 from atoll.data.files.images import ImageFiles, first_place
 from atoll.data.naming import group_by_id
-from atoll.data.source import Source
+from atoll.data.source import Dataset, Source
 from atoll.errors import DataError, nearest
 
 FOLDER, ATTRIBUTES, IDENTITIES = "img_align_celeba", "list_attr_celeba.txt", "identity_CelebA.txt"
@@ -220,3 +220,9 @@ def _leaf_rows(path: Path) -> list[tuple[str, str, int]]:
             code="malformed-entry",
         )
     return rows
+
+
+_TAKES = ("size", "attributes")
+_ORIGIN = "Liu et al. 2015, 9,343 people (LEAF)"
+CELEBA = Dataset("image", "200,288", 8, _ORIGIN, read, _TAKES, present)
+CELEBA_LEAF = Dataset("image", "by files", 2, "the same, from LEAF's files", read_leaf, _TAKES, leaf_present)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from atoll.data.partition import Indices
-from atoll.data.source import Defaults, Source, make_source
+from atoll.data.source import Dataset, Defaults, Source, has_file, make_source
 from atoll.errors import DataError
 
 STEP = 300  # seconds
@@ -146,3 +146,8 @@ def _held(events: Iterable[tuple[float, float]], start: float, steps: int) -> Se
         if place < steps:
             series[max(place, 0) :] = value
     return series
+
+
+OHIO_T1DM = Dataset(
+    "table", "by files", 7, "Marling, Bunescu 2020, 12 subjects", ohio_t1dm, present=has_file("ohio_t1dm", "*-ws-*.xml")
+)

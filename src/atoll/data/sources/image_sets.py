@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,14 @@ import numpy as np
 from atoll.core.messages import Array
 from atoll.data.files.formats import Bytes, cifar_records, read_idx, read_mat, read_npz, tar_members
 from atoll.data.published import ARCHIVES, PUBLISHED, remember, verify
-from atoll.data.source import Source, make_source
+from atoll.data.source import Dataset, Source, make_source
 from atoll.errors import DataError
 
 Arrays = tuple[Array, Array, Array, Array]  # x_train, y_train, x_test, y_test
 
-FASHION = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_CIFAR100 = (
+FASHION_CLASSES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_WORDS = (
     "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
     "castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin "
     "elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard "
@@ -26,15 +27,15 @@ _CIFAR100 = (
     "shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank "
     "telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm "
 )
-CIFAR100 = tuple(_CIFAR100.split())
-DIGITS = tuple(str(digit) for digit in range(10))
+CIFAR100_CLASSES = tuple(_WORDS.split())
+DIGIT_CLASSES = tuple(str(digit) for digit in range(10))
 CLASSES: dict[str, tuple[str, ...]] = {
-    "mnist": DIGITS,
-    "fashion_mnist": FASHION,
-    "cifar10": CIFAR10,
-    "cifar10_small": CIFAR10,
-    "cifar100": CIFAR100,
-    "svhn": DIGITS,
+    "mnist": DIGIT_CLASSES,
+    "fashion_mnist": FASHION_CLASSES,
+    "cifar10": CIFAR10_CLASSES,
+    "cifar10_small": CIFAR10_CLASSES,
+    "cifar100": CIFAR100_CLASSES,
+    "svhn": DIGIT_CLASSES,
 }
 
 
@@ -148,3 +149,22 @@ def _cifar(name: str, content: dict[str, bytes]) -> Arrays:
     train = sorted((index for index in range(len(order)) if index != test), key=lambda index: order[index])
     x_train, y_train = (np.concatenate([parts[index][side] for index in train]) for side in (0, 1))
     return x_train, y_train, parts[test][0], parts[test][1]
+
+
+def _dataset(name: str, rows: str, origin: str) -> Dataset:
+    return Dataset(
+        "image",
+        rows,
+        len(CLASSES[name]),
+        origin,
+        partial(image_set, name),
+        present=lambda folder: bool(find(name, folder)),
+    )
+
+
+MNIST = _dataset("mnist", "60,000 + 10,000", "LeCun, Cortes, Burges")
+FASHION_MNIST = _dataset("fashion_mnist", "60,000 + 10,000", "Zalando Research")
+CIFAR10 = _dataset("cifar10", "50,000 + 10,000", "Krizhevsky 2009")
+CIFAR10_SMALL = _dataset("cifar10_small", "15,000 + 3,000", "a balanced subset of cifar10")
+CIFAR100 = _dataset("cifar100", "50,000 + 10,000", "Krizhevsky 2009")
+SVHN = _dataset("svhn", "73,257 + 26,032", "Netzer et al. 2011, cropped digits")

@@ -16,7 +16,7 @@ import numpy as np
 from atoll.core.messages import Schema
 from atoll.data.files.images import ImageFiles, first_place
 from atoll.data.partition import Indices
-from atoll.data.source import Source
+from atoll.data.source import Dataset, Source
 from atoll.errors import DataError
 
 SIZE = 224
@@ -140,3 +140,8 @@ def _is_image(name: str) -> bool:
 
 def _codes(labels: list[int]) -> Indices:
     return np.array(labels, dtype=np.int64)
+
+
+IMAGENET = Dataset(
+    "image", "1,281,167 + 50,000", 1000, "Deng et al. 2009 (ILSVRC 2012)", read, takes=("size",), present=present
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from atoll.core.messages import Array
 from atoll.data.files.formats import read_npz
 from atoll.data.naming import group_by_id
 from atoll.data.published import ARCHIVES, remember, verify
-from atoll.data.source import Defaults, Source, make_source
+from atoll.data.source import Dataset, Defaults, Source, has_file, make_source
 from atoll.errors import DataError
 
 
@@ -90,3 +91,16 @@ def _read(path: Path, needed: tuple[str, ...]) -> dict[str, Array]:
     arrays = read_npz(path, needed)
     remember(path, known)
     return arrays
+
+
+def _dataset(name: str, file: str, rows: str, classes: int, origin: str, read: Callable[..., Source]) -> Dataset:
+    return Dataset("table", rows, classes, origin, read, present=has_file(name, file))
+
+
+UCI_HAR = _dataset("uci_har", "uci_har.npz", "7,352", 6, "Anguita et al. 2013, 21 subjects", uci_har)
+WISDM = _dataset("wisdm", "wisdm_v11.npz", "5,418", 6, "Kwapisz et al. 2010, 36 subjects", wisdm)
+WISDM_V11 = _dataset("wisdm_v11", "wisdm_v11.npz", "5,418", 6, "the same as wisdm", wisdm)
+APNEA_HRV = _dataset("apnea_hrv", "apnea_hrv.npz", "33,866", 2, "Penzel et al. 2000, 70 nights", apnea_hrv)
+APNEA_HRV_5MIN = _dataset(
+    "apnea_hrv_5min", "apnea_hrv.npz", "33,866", 2, "the same nights, over 5 minutes", apnea_hrv_5min
+)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from atoll.data.files.tables import read_csv
 from atoll.data.partition import Indices
-from atoll.data.source import Defaults, Source, make_source
+from atoll.data.source import Dataset, Defaults, Source, has_file, make_source
 from atoll.errors import DataError
 
 WINDOW, RATE = 250, 50.0  # samples: five seconds at 50 Hz
@@ -141,3 +141,13 @@ def _files(folder: Path) -> list[Path]:
         if found:
             return found
     return []
+
+
+HAR70PLUS = Dataset(
+    "table",
+    "by files",
+    7,
+    "Ustad et al. 2023, 18 subjects",
+    har70plus,
+    present=has_file("har70plus", "5[0-9][0-9].csv"),
+)

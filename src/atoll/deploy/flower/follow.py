@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll import errors
-from atoll.config import Experiment, read_file, resolve
+from atoll.config import Experiment, read_file, resolve, settings_table
 from atoll.core.ledger import Account, Ledger
 from atoll.errors import AtollError, Paused, SiteError
 from atoll.run.loop import Watcher
@@ -110,7 +110,7 @@ def link_of(experiment: Experiment) -> Link:
 def start(link: Link, experiment: Experiment, out: Path, **watching: Any) -> Run:
     """Begin a run on the federation and follow it to its end."""
     plain = experiment.model_dump(mode="json", exclude={"settings"}, exclude_none=True)
-    table = {**plain, experiment.method: experiment.settings.model_dump(mode="json", exclude_none=True)}
+    table = {**plain, settings_table(experiment.method): experiment.settings.model_dump(mode="json", exclude_none=True)}
     return _through(link, {"action": "start", "experiment": table, "out": str(out.resolve())}, out, **watching)
 
 
