@@ -114,9 +114,7 @@ def resolve(raw: Raw, complete: bool = False) -> Experiment:
         )
     method_class, own = find_method(method), settings_table(method)
     if own in COMMON:
-        raise ConfigError(
-            f"method = {method!r}: [{own}] is a table of Atoll's; rename the class", code="name-reserved"
-        )
+        raise ConfigError(f"method = {method!r}: [{own}] is a table of Atoll's; rename the class", code="name-reserved")
     for key in raw:
         if key not in (*COMMON, own):
             raise ConfigError(f"{key}: unknown setting; {nearest(key, (*COMMON, own))}", code="unknown-setting")

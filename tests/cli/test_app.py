@@ -227,7 +227,7 @@ def test_bad_data(tmp_path: Path, kind: str, words: list[str]) -> None:
         (["fedavg", "--data", "digits", "--rounds", "0"], ["fedavg.rounds = 0", "[invalid-setting]"]),
         (["fedavg", "--data", "digits", "--preset", "big"], ["preset = 'big'", "[unknown-preset]"]),
         (["fedavg", "--data", "digits", "--workers", "-1"], ["engine.workers = -1", "[invalid-setting]"]),
-        (["fedavg", "--data", "digits", "--engine", "cloud"], ["engine.name = 'cloud'", "[invalid-setting]"]),
+        (["fedavg", "--data", "digits", "--engine", "cloud"], ["engine.name = 'cloud'", "[unknown-engine]"]),
         (["fedavg", "--data", "digits", "--device", "potato"], ["engine.device = 'potato'", "[invalid-setting]"]),
         (["fedavg", "--data", "digits", "--seed", "-1"], ["seed = -1", "[invalid-setting]"]),
         (
@@ -243,6 +243,14 @@ def test_bad_data(tmp_path: Path, kind: str, words: list[str]) -> None:
         (["fedavg", "--data", "digits", "--set", "fedavg"], ["--set fedavg", "[bad-assignment]"]),
         (["fedavg", "--data", "digits", "--rouds", "1"], ["--rouds"]),
         (["fedavg", "--data", "mnist"], ["mnist", "--data-dir"]),
+        (["no_such_module:Own", "--data", "digits"], ["no_such_module", "[plugin-not-importable]"]),
+        (
+            ["atoll.methods.fedavg:Own", "--data", "digits"],
+            ["has no Own", "[plugin-lacks-member]"],
+        ),
+        (["atoll.rng:Generator", "--data", "digits"], ["`name`", "[plugin-lacks-member]"]),
+        (["soft_fedavg:SoftFedAvg", "--data", "digits"], ["atoll.methods.fedavg:FedAvg", "[name-registered-twice]"]),
+        (["fedavg", "--data", "no_such_module:rows"], ["no_such_module", "[plugin-not-importable]"]),
         (["fedavg", "--data", "mnist", "--data-dir", "no/such/folder"], ["no/such/folder"]),
     ],
 )

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
+from atoll import lazy
 from atoll.core.messages import Tensors
 from atoll.registry import find
 from atoll.spaces.cost import Cost, canonical, measured_cost
 from atoll.spaces.initial import kaiming_uniform
+
+if TYPE_CHECKING:
+    from torch import nn
+else:
+    __getattr__ = lazy.submodules(__name__)
 
 Architecture = Mapping[str, Any]
 
@@ -35,6 +39,8 @@ def build(arch: Architecture, device: str = "cpu") -> nn.Module:
     Torch's constructors draw initial weights from its global random state; building on the meta device first
     leaves that state untouched and saves the time.
     """
+    import torch
+
     module = skeleton(arch).to_empty(device=device)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -44,6 +50,8 @@ def build(arch: Architecture, device: str = "cpu") -> nn.Module:
 
 def skeleton(arch: Architecture) -> nn.Module:
     """The network without memory for its parameters (meta device): for names, shapes and costs."""
+    import torch
+
     with torch.device("meta"):
         module: nn.Module = _space(arch).build(arch)
     return module

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,9 @@ def canonical(arch: Mapping[str, Any]) -> str:
 
 def measured_cost(module: nn.Module, shape: tuple[int, ...]) -> Cost:
     """Counted by running the module once, on whatever device it is; on the meta device nothing is computed."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
     rows = 2  # batch norm takes statistics over the batch and refuses a single row
     parameters = list(module.parameters())
     device = parameters[0].device if parameters else torch.device("meta")

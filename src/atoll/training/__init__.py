@@ -1,4 +1,10 @@
-"""Training and evaluation on one client's data: the hot loops.
+"""Training and evaluation on one client's data: the hot loops. Its modules are imported when they are used."""
 
-Nothing is imported here: torch takes seconds to load, and some users need `determinism` or `metrics` only.
-"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atoll import lazy
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.submodules(__name__)

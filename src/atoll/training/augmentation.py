@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from atoll.core.messages import Schema
 from atoll.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Augmentation:
 
     def _moved(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Cropped and mirrored in one gathering of pixels."""
+        import torch
+        from torch.nn import functional
+
         rows, _, height, width = x.shape
         offsets = rng.integers(0, 2 * self.crop + 1, (2, rows, 1)) if self.crop else np.zeros((2, rows, 1), np.int64)
         down = offsets[0] + np.arange(height)
@@ -82,6 +85,8 @@ class Augmentation:
 
     def _kept(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """One for every pixel that stays, zero for the others."""
+        import torch
+
         rows, _, height, width = x.shape
         centres = [rng.integers(0, side, (rows, 1)) for side in (height, width)]
         inside = [

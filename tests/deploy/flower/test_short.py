@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from atoll.deploy.flower import follow
 from atoll.errors import ConfigError
-from atoll.methods import METHODS
 from atoll.rng import stream
 from atoll.run import launch
 from atoll.run.reader import Run
@@ -88,12 +86,10 @@ def test_searches_give_the_same_result_as_in_one_place(connected: Connected, tmp
 def test_the_contract_of_engines_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Order, streams, memory, failures, rejections, a quorum and its late reply, bytes."""
     monkeypatch.syspath_prepend(str(CONTRACT))
-    monkeypatch.setitem(METHODS, "fedavg", "contract_method:ContractMethod")
     with RealLink(tmp_path / "link", CONTRACT) as real:
         connected = Connected(tmp_path, real)
         connected.allow("atoll.testing.jobs")
-        here, there = connected.both("fedavg", tmp_path, rounds=2, hidden=[4])
-    del sys.modules["contract_method"]
+        here, there = connected.both("contract_method:ContractMethod", tmp_path, rounds=2, hidden=[4])
     first, second = (event["metrics"] for event in there.history)
     drawn = stream(1, "client", 1, "south", 0).random(3).tolist()
     assert first["replies"] == [

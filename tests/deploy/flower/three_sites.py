@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
-from atoll.config import Experiment, resolve
+from atoll.config import Experiment, resolve, settings_table
 from atoll.data.settings import SITES
 from atoll.deploy.flower.node_program import app
 from atoll.deploy.site_file import text_of
@@ -94,4 +94,4 @@ class ThreeSites:
         settings = {"name": engine, **({"workers": 0} if engine == "local" else {"wait": 240.0})}
         table = {} if self.images else {"label": "outcome"}
         data = {**table, **origin, **options.pop("data", {})}
-        return resolve({"method": method, "data": data, "engine": settings, method: options})
+        return resolve({"method": method, "data": data, "engine": settings, settings_table(method): options})

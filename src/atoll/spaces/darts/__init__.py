@@ -1,1 +1,10 @@
 """The space of DARTS cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from atoll import lazy
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.submodules(__name__)

@@ -33,6 +33,7 @@ def said(replies: list[Reply]) -> list[Any]:
 class ContractMethod(FedAvg):
     """Two rounds; what came back is in the metrics, the same on every engine."""
 
+    name = "contract"
     takes_late = True
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
