@@ -19,8 +19,9 @@ from atoll.core.checks import CountsUpTo, TensorsLike
 from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import TEST_BATCH, failure_reasons
+from atoll.federation.replies import failure_reasons
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
+from atoll.methods.measure import TEST_BATCH
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 from atoll.spaces.choice.plan import architecture_for
@@ -81,11 +82,13 @@ class ChoiceConfig(MethodConfig):
         return self.model_copy(update={"population": self.population or POPULATION, **chosen})
 
 
-class ChoiceSearch:
+class ChoiceSearch(Method[StateT]):
     """The server's side of what is shared. It holds settings only."""
 
+    config: ChoiceConfig
+
     def __init__(self, config: ChoiceConfig, schema: Schema) -> None:
-        self.config = config
+        super().__init__(config, schema)
         self.population = config.population or POPULATION
         self.architecture = architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
 

@@ -15,7 +15,7 @@ from atoll.algorithms import reinforce
 from atoll.core.messages import Array, Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
 from atoll.methods.measure import (
     calibrated,
     client_metrics,
@@ -103,18 +103,20 @@ class DartsConfig(MethodConfig):
         )
 
 
-class DartsSearch:
+class DartsSearch(Method[StateT]):
     """The server's side of what is shared. Alphas are (2, 14, 8): normal and reduction cells, edges, operations."""
 
+    config: DartsConfig
+
     def __init__(self, config: DartsConfig, schema: Schema) -> None:
-        self.settings = config
+        super().__init__(config, schema)
         self.supernet = darts.architecture_for(schema, config.channels, config.cells)
         self.size = darts.weight_count(self.supernet)
 
     def derived(self, alpha: Array) -> dict[str, Any]:
         """The found network: the two likeliest edges of every node, never `none`."""
         edges = darts.genotype(*alpha)
-        return darts.found(self.supernet, edges, self.settings.retrain_channels, self.settings.retrain_cells)
+        return darts.found(self.supernet, edges, self.config.retrain_channels, self.config.retrain_cells)
 
     def retrain_round(
         self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator
@@ -122,7 +124,7 @@ class DartsSearch:
         """One round of federated averaging for the network `found`; the first one draws its weights anew."""
         trainee = Trainee(BEST, **found) if found else beginner(BEST, self.derived(alpha), rng)
         clients = federation.clients()
-        (trained,) = train_round(federation, [trainee], clients, self.settings.retraining(batch), 0)
+        (trained,) = train_round(federation, [trainee], clients, self.config.retraining(batch), 0)
         new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}
         if trained.diverged:
             return new, {"phase": "final", "diverged": True, "error": 1.0}
@@ -134,7 +136,7 @@ class DartsSearch:
 
     def tested(self, rounds: int, federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Metrics:
         """Figures on test data, in the rounds that look at it."""
-        if not self.settings.test_every or rounds % self.settings.test_every:
+        if not self.config.test_every or rounds % self.config.test_every:
             return {}
         test = evaluate_test(federation, architecture, weights)
         return figures(test, "test_") if test is not None else {}
@@ -155,7 +157,7 @@ class DartsSearch:
         """
         derived: dict[str, Any] = {"derived": self.derived(alpha)}
         if found and found["diverged"]:
-            derived["diverged"] = f"in training from scratch, at retrain_lr = {self.settings.retrain_lr:g}"
+            derived["diverged"] = f"in training from scratch, at retrain_lr = {self.config.retrain_lr:g}"
         if not found or found["diverged"]:
             return [self._candidate(name, ["high", BEST], architecture, weights, derived, federation)]
         return [

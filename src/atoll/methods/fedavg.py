@@ -25,14 +25,13 @@ from atoll.core.checks import TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.augmented import AugmentedConfig
-from atoll.methods.base import Candidate, Metrics
+from atoll.federation.replies import failure_reasons
+from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
 from atoll.methods.measure import (
     calibrated,
     client_metrics,
     evaluate_test,
     evaluate_test_each,
-    failure_reasons,
     figures,
     final_objectives,
     validate,
@@ -81,17 +80,17 @@ class FedAvgState:
     weights: Tensors
 
 
-class FedAvg:
+class FedAvg(Method[FedAvgState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedavg"
     summary: ClassVar[str] = "train one fixed network by federated averaging: the baseline"
     Config: ClassVar[type[FedAvgConfig]] = FedAvgConfig
     State: ClassVar[type[FedAvgState]] = FedAvgState
-    centralised: ClassVar[bool] = False
+    config: FedAvgConfig
 
     def __init__(self, config: FedAvgConfig, schema: Schema) -> None:
-        self.config = config
+        super().__init__(config, schema)
         self.architecture = architecture_for(config.model, schema, config.hidden, config.widths)
         self.cost = spaces.cost(self.architecture)
 
@@ -117,12 +116,6 @@ class FedAvg:
         new = FedAvgState(state.round + 1, mean.result())
         here = [info for info in chosen if info.name not in federation.busy]
         return new, self._measure(new, here, federation) | {"clients": len(here) - len(failed)}
-
-    def done(self, state: FedAvgState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: FedAvgState) -> list[Candidate]:
-        return []
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         everyone = federation.clients()

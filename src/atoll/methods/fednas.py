@@ -24,12 +24,12 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Payload, Task, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
-from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
 from atoll.spaces.darts import space as darts
 from atoll.training.alternating import Alternation, Level, judged_rows, search_locally
@@ -67,18 +67,14 @@ class FedNASState:
     found: dict[str, Any]  # the found network while it is trained
 
 
-class FedNAS(DartsSearch):
+class FedNAS(DartsSearch[FedNASState]):
     """The server's side."""
 
     name: ClassVar[str] = "fednas"
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig
     State: ClassVar[type[FedNASState]] = FedNASState
-    centralised: ClassVar[bool] = False
-
-    def __init__(self, config: FedNASConfig, schema: Schema) -> None:
-        super().__init__(config, schema)
-        self.config = config
+    config: FedNASConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedNASState:
         if not all(info.sizes["validation"] for info in federation.clients()):
@@ -112,12 +108,6 @@ class FedNAS(DartsSearch):
         metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
         metrics |= self.policy_metrics(_alpha(new.supernet)) | accuracy_metrics(new.recent)
         return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
-
-    def done(self, state: FedNASState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: FedNASState) -> list[Candidate]:
-        return []
 
     def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The found network if it was trained, and the supernet itself."""

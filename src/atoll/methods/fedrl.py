@@ -32,13 +32,13 @@ from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, shortened
 from atoll.algorithms.sampling import assign
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Reply, Schema, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
 from atoll.methods.fedrl_config import FedRLConfig, Phase
-from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
 from atoll.spaces.darts import space as darts
 from atoll.training.client import Client
@@ -77,7 +77,7 @@ class _Received:
     errors: list[str | None] = field(default_factory=list)
 
 
-class FedRL(DartsSearch):
+class FedRL(DartsSearch[FedRLState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedrl"
@@ -86,12 +86,8 @@ class FedRL(DartsSearch):
     )
     Config: ClassVar[type[FedRLConfig]] = FedRLConfig
     State: ClassVar[type[FedRLState]] = FedRLState
-    centralised: ClassVar[bool] = False
     takes_late: ClassVar[bool] = True
-
-    def __init__(self, config: FedRLConfig, schema: Schema) -> None:
-        super().__init__(config, schema)
-        self.config = config
+    config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
         start = spaces.initial(self.supernet, rng)
@@ -122,12 +118,6 @@ class FedRL(DartsSearch):
         new = _kept(self._update(state, heard, phase), federation.round + 1 - self.config.threshold)
         self._refuse_to_end_without_replies(new, phase)
         return new, self._metrics(new, heard, tasks, phase, federation)
-
-    def done(self, state: FedRLState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: FedRLState) -> list[Candidate]:
-        return []
 
     def results(self, state: FedRLState, federation: Federation, rng: Generator) -> list[Candidate]:
         """P4: the found network if it was trained, and the likeliest sub-model with the weights it shares."""

@@ -5,7 +5,6 @@ The server's halves come first, the clients' jobs after them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from atoll.core import checks
 from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.training.calibration import calibrate, pooled, statistics_form
 from atoll.training.client import Client
 from atoll.training.evaluation import evaluate
@@ -80,6 +80,19 @@ def client_metrics(federation: Federation, each: Mapping[str, Counts]) -> dict[s
         for name, counts in each.items()
         if name in own
     }
+
+
+def measurements(
+    federation: Federation, architecture: dict[str, Any], weights: Tensors
+) -> tuple[dict[str, float], Tensors, dict[str, dict[str, float]]]:
+    """A trained network on all clients: objectives, batch norm statistics, metrics on each client's own test rows."""
+    everyone = federation.clients()
+    validation = validate(federation, everyone, architecture, weights)
+    each = evaluate_test_each(federation, architecture, weights)
+    test = sum(each.values(), Counts.zero(architecture["classes"])) if each else None
+    objectives = final_objectives(validation, test, spaces.cost(architecture))
+    statistics = calibrated(federation, everyone, architecture, weights)
+    return objectives, statistics, client_metrics(federation, each)
 
 
 def calibrated(
@@ -178,12 +191,6 @@ def _counts_on(
             f"no client answered with {part} figures ({failure_reasons(errors)})", code="too-few-replies"
         )
     return each
-
-
-def failure_reasons(errors: Sequence[str | None]) -> str:
-    """Errors of replies, the most frequent first, for one line of text."""
-    ranked = sorted(Counter(error for error in errors if error).items(), key=lambda item: (-item[1], item[0]))
-    return "; ".join(f"{count} x {error}" for error, count in ranked[:2]) or "no replies"
 
 
 def _evaluate_job(payload: Payload, client: Client) -> Payload:

@@ -28,7 +28,7 @@ from atoll.algorithms.sampling import choose
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
 from atoll.rng import Generator
 from atoll.spaces.sparse import genes as sparse_genes
@@ -118,17 +118,17 @@ class Individual:
         )
 
 
-class Moefl:
+class Moefl(Method[MoeflState]):
     """The server's side."""
 
     name: ClassVar[str] = "moefl"
     summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
     Config: ClassVar[type[MoeflConfig]] = MoeflConfig
     State: ClassVar[type[MoeflState]] = MoeflState
-    centralised: ClassVar[bool] = False
+    config: MoeflConfig
 
     def __init__(self, config: MoeflConfig, schema: Schema) -> None:
-        self.config, self.schema = config, schema
+        super().__init__(config, schema)
         smallest = _architecture(config.network, schema, sparse_genes.smallest(config.network), 0)
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
         self.training = Settings(config.epochs, config.batch, momentum=config.momentum)
@@ -161,12 +161,6 @@ class Moefl:
         survivors = [everyone[i] for i in nsga2.select(_table(everyone), self.config.population)]
         new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
         return new, self._metrics(state.generation, survivors, measured, federation)
-
-    def done(self, state: MoeflState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: MoeflState) -> list[Candidate]:
-        return []
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""

@@ -38,8 +38,8 @@ from atoll.core import checks, wire
 from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
-from atoll.methods.measure import failure_reasons
+from atoll.federation.replies import failure_reasons
+from atoll.methods.base import Candidate, Method, Metrics
 from atoll.methods.nevofed_config import NEvoFedConfig
 from atoll.rng import Generator
 from atoll.spaces.genome import weights_of
@@ -61,18 +61,17 @@ class NEvoFedState:
     connections: dict[str, int]  # client -> links of its whole population, for reckoning what a generation costs
 
 
-class NEvoFed:
+class NEvoFed(Method[NEvoFedState]):
     """The server's side."""
 
     name: ClassVar[str] = "nevofed"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
-    centralised: ClassVar[bool] = False
+    config: NEvoFedConfig
 
     def __init__(self, config: NEvoFedConfig, schema: Schema) -> None:
-        self.config = config
-        self.schema = schema
+        super().__init__(config, schema)
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
         self.limits = Limits.of(self.settings)
@@ -91,12 +90,6 @@ class NEvoFed:
         new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.connections, **connections})
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
         return new, metrics | self._test_figures(new, federation)
-
-    def done(self, state: NEvoFedState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: NEvoFedState) -> list[Candidate]:
-        return []
 
     def results(self, state: NEvoFedState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The global model, then every client's own best."""

@@ -30,9 +30,10 @@ from atoll.algorithms.aggregation import Mean
 from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
-from atoll.methods.measure import calibrated, failure_reasons
+from atoll.methods.measure import calibrated
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
@@ -72,7 +73,7 @@ class OfflineState:
     trained: dict[str, Any]  # name of a key -> its weights, in the final training; empty before that
 
 
-class Offline(ChoiceSearch):
+class Offline(ChoiceSearch[OfflineState]):
     """The server's side."""
 
     name: ClassVar[str] = "offline"
@@ -81,7 +82,6 @@ class Offline(ChoiceSearch):
     )
     Config: ClassVar[type[OfflineConfig]] = OfflineConfig
     State: ClassVar[type[OfflineState]] = OfflineState
-    centralised: ClassVar[bool] = False
     config: OfflineConfig
 
     def init(self, federation: Federation, rng: Generator) -> OfflineState:
@@ -92,13 +92,6 @@ class Offline(ChoiceSearch):
         if state.round < self.config.searching:
             return self._generation(state, participating, federation, rng)
         return self._final_round(state, participating, federation, rng)
-
-    def done(self, state: OfflineState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: OfflineState) -> list[Candidate]:
-        """None: before the end no network has had its training."""
-        return []
 
     def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
         """High and Knee, measured and calibrated on all clients."""

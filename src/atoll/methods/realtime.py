@@ -32,6 +32,7 @@ from atoll.algorithms.sampling import groups, participants
 from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.choice_search import (
     POPULATION,
@@ -44,7 +45,7 @@ from atoll.methods.choice_search import (
     picked,
     picked_keys,
 )
-from atoll.methods.measure import calibrated_together, failure_reasons
+from atoll.methods.measure import calibrated_together
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
@@ -81,14 +82,13 @@ class RealtimeState:
     ready: dict[str, Any]  # pick -> fixed batch norm statistics of the networks on offer
 
 
-class Realtime(ChoiceSearch):
+class Realtime(ChoiceSearch[RealtimeState]):
     """The server's side."""
 
     name: ClassVar[str] = "realtime"
     summary: ClassVar[str] = "evolve sub-networks of a shared master while the federation trains; usable at every round"
     Config: ClassVar[type[RealtimeConfig]] = RealtimeConfig
     State: ClassVar[type[RealtimeState]] = RealtimeState
-    centralised: ClassVar[bool] = False
     config: RealtimeConfig
 
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
@@ -112,9 +112,6 @@ class Realtime(ChoiceSearch):
         ready = self._snapshot_statistics(master, parents, values, participating, federation)
         new = RealtimeState(state.round + 1, master, parents, values, ready)
         return new, self._metrics(new, federation) | {"untrained": untrained}
-
-    def done(self, state: RealtimeState) -> bool:
-        return state.round >= self.config.rounds
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
         """High and Knee as they are now."""

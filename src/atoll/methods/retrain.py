@@ -21,8 +21,7 @@ from atoll.algorithms.sampling import choose, partition
 from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.methods.augmented import AugmentedConfig
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
 from atoll.methods.measure import calibrated
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
 from atoll.rng import Generator, stream
@@ -103,17 +102,17 @@ class RetrainState:
     diverged: list[str]
 
 
-class Retrain:
+class Retrain(Method[RetrainState]):
     """The server's side."""
 
     name: ClassVar[str] = "retrain"
     summary: ClassVar[str] = "train given networks side by side: the validation, or the last tuning, of what was found"
     Config: ClassVar[type[RetrainConfig]] = RetrainConfig
     State: ClassVar[type[RetrainState]] = RetrainState
-    centralised: ClassVar[bool] = False
+    config: RetrainConfig
 
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
-        self.config = config.model_copy(update={"networks": config.for_data(schema)})
+        super().__init__(config.model_copy(update={"networks": config.for_data(schema)}), schema)
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
         cosine = config.rounds if config.schedule == "cosine" else 0
         own = {name: getattr(config, name) for name in names}
@@ -147,12 +146,6 @@ class Retrain:
         table = {one.name: _metrics(one, validation, test) for one in trained}
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
-
-    def done(self, state: RetrainState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: RetrainState) -> list[Candidate]:
-        return []
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network; `high` is the one of the lowest error."""

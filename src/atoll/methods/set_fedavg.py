@@ -30,7 +30,8 @@ from atoll.core.checks import Count, OnGraph, TensorsLike
 from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.measure import TEST_BATCH, failure_reasons
+from atoll.federation.replies import failure_reasons
+from atoll.methods.measure import TEST_BATCH
 from atoll.rng import Generator
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest

@@ -34,11 +34,11 @@ from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.devices.resources import measure
 from atoll.errors import DataError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
+from atoll.federation.replies import failure_reasons
+from atoll.methods.base import Candidate, Method, Metrics
 from atoll.methods.decnas.clients import Contender, Orders, Tally, collect, tune
 from atoll.methods.decnas.results import candidates, metrics_on_test, ready
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.methods.measure import failure_reasons
 from atoll.methods.set_fedavg import Settings, Trainee, count_correct, train_round
 from atoll.rng import Generator
 from atoll.spaces.pruned import pruning
@@ -59,17 +59,17 @@ class DecnasState:
     ended: str = ""  # why the search is over
 
 
-class Decnas:
+class Decnas(Method[DecnasState]):
     """The server's side: the cloud."""
 
     name: ClassVar[str] = "decnas"
     summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
     Config: ClassVar[type[DecnasConfig]] = DecnasConfig
     State: ClassVar[type[DecnasState]] = DecnasState
-    centralised: ClassVar[bool] = False
+    config: DecnasConfig
 
     def __init__(self, config: DecnasConfig, schema: Schema) -> None:
-        self.config, self.schema = config, schema
+        super().__init__(config, schema)
         self.device = config.profile
         self.architecture = config.start(schema)
         self.start = self.resources(self.architecture)
