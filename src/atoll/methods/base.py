@@ -131,7 +131,7 @@ class Method(ABC, Generic[StateT]):
         They are the validation error, the test error, metrics on each client's own test rows, its cost, and fixed batch
         norm statistics from the clients' training rows.
         """
-        from atoll.methods.measure import measurements  # torch is loaded only when a run starts
+        from atoll.clients import measurements  # torch is loaded only when a run starts
 
         objectives, statistics, clients = measurements(federation, architecture, weights)
         return Candidate(name, architecture, objectives, list(picks), weights, statistics, clients, dict(about or {}))

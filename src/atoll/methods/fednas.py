@@ -25,14 +25,14 @@ from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.core.checks import Count, TensorsLike
 from atoll.core.messages import Array, ClientInfo, Payload, Task, Tensors
-from atoll.errors import ConfigError, TooFewReplies
+from atoll.errors import ConfigError
 from atoll.federation.base import Federation
-from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
 from atoll.rng import Generator
+from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
-from atoll.training.alternating import Alternation, Level, judged_rows, search_locally
+from atoll.training.alternating import Alternation, Level, search_locally, validation_rows
 from atoll.training.client import Client
 from atoll.training.networks import network
 
@@ -87,25 +87,19 @@ class FedNAS(DartsSearch[FedNASState]):
     def step(self, state: FedNASState, federation: Federation, rng: Generator) -> tuple[FedNASState, Metrics]:
         if state.round >= self.config.search_rounds:
             alpha, batch = _alpha(state.supernet), self.config.batch
-            found, figures = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
-            return FedNASState(state.round + 1, state.supernet, state.recent, found), figures
+            found, metrics = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
+            return FedNASState(state.round + 1, state.supernet, state.recent, found), metrics
         infos = {info.name: info for info in federation.clients()}
         chosen = choose(list(infos), self.config.fraction, rng)
-        mean, accuracies, errors = Mean(), [], []
-        for reply in federation.map([self._task(state.supernet, infos[name]) for name in chosen]):
-            if reply.ok:
-                rows = infos[reply.task.client].sizes["train"]
-                mean.add(reply.payload["supernet"], rows)
-                accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
-            else:
-                errors.append(reply.error)
-        if not accuracies:
-            raise TooFewReplies(
-                f"none of {len(chosen)} clients returned a supernet ({failure_reasons(errors)})", code="too-few-replies"
-            )
+        mean, accuracies = Mean(), []
+        tasks = [self._task(state.supernet, infos[name]) for name in chosen]
+        for reply in federation.collect(tasks, what="a supernet"):
+            rows = infos[reply.task.client].sizes["train"]
+            mean.add(reply.payload["supernet"], rows)
+            accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
-        metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
+        metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
         metrics |= self.policy_metrics(_alpha(new.supernet)) | accuracy_metrics(new.recent)
         return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
 
@@ -118,10 +112,10 @@ class FedNAS(DartsSearch[FedNASState]):
         settings = self.config.alternation
         payload: Payload = {"architecture": self.supernet, "supernet": supernet, **asdict(settings)}
         rows = info.sizes["train"] * settings.epochs
-        # For every training batch a training pass, three forward ones, on it (mixed: two) and one on validation rows.
+        # For every training batch a training pass on it (mixed: two) and one on validation rows.
         on_training = (2 if settings.level == "mixed" else 1) * rows
-        judged = judged_rows(info.sizes["train"], info.sizes["validation"], settings)
-        macs = 3 * darts.cost(self.supernet).macs * (on_training + judged)
+        on_validation = validation_rows(info.sizes["train"], info.sizes["validation"], settings)
+        macs = training_macs(darts.cost(self.supernet), on_training + on_validation)
         returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 
