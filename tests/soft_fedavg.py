@@ -15,7 +15,7 @@ class SoftFedAvg(FedAvg):
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
-        federation.send([self._train_task(state, info) for info in infos.values()])
+        federation.send([self.train_task(state, info) for info in infos.values()])
         mean, who = Mean(), []
         for reply in federation.receive(at_least=2):
             who.append([reply.task.client, federation.round - reply.round, reply.error])

@@ -46,7 +46,7 @@ def test_a_third_is_dropped_each_round_and_the_best_goes_on() -> None:
     assert [list(event["candidates"]) for event in events] == [UNITS, UNITS[:4], UNITS[:2], UNITS[:1]]
     assert [list(event["dropped"]) for event in events] == [UNITS[4:], UNITS[2:4], UNITS[1:2], []]
     assert events[3]["chosen"] == UNITS[0] and events[3]["network"] == "m1"
-    assert state.iteration == 2 and state.contenders == [] and state.found[1]["about"]["unit"] == UNITS[0]
+    assert state.iteration == 2 and state.candidates == [] and state.found[1]["about"]["unit"] == UNITS[0]
     assert state.found[1]["about"]["accuracy"] == 0.9 and state.found[1]["about"]["accuracy_before"] == 0.8
 
 
@@ -108,7 +108,7 @@ def test_changes_are_fused_by_training_rows(dropping: bool) -> None:
     assert bool(federation.sent("upload")) is dropping
     start = federation.sent("tune")[0].payload["weights"]
     for name, array in start.items():
-        np.testing.assert_allclose(state.contenders[0]["weights"][name], array + 5.0, rtol=1e-6)
+        np.testing.assert_allclose(state.candidates[0]["weights"][name], array + 5.0, rtol=1e-6)
 
 
 def test_candidates_queue_where_there_are_too_few_groups() -> None:
@@ -204,8 +204,8 @@ def test_a_candidate_whose_group_is_gone_waits_for_another_and_is_then_dropped()
     state, (first,) = rounds(method, federation, 1)
     (waiting,) = first["waiting"]
     assert waiting not in first["dropped"] and waiting not in first["candidates"]
-    assert [row["unit"] for row in state.contenders][-1] == waiting and state.contenders[-1]["group"] is None
-    gone = state.contenders[-1]["avoid"]
+    assert [row["unit"] for row in state.candidates][-1] == waiting and state.candidates[-1]["group"] is None
+    gone = state.candidates[-1]["avoid"]
     assert state.groups[gone] == ["client-0"]
     _, second = step(method, state, federation)
     assert second["candidates"][waiting]["group"] != gone and second["waiting"] == []
@@ -277,4 +277,4 @@ def test_who_fails_to_upload_is_left_out_of_the_mean() -> None:
     state, _ = rounds(decnas(groups=1), federation, 1)
     start = federation.sent("tune")[0].payload["weights"]
     for name, array in start.items():
-        np.testing.assert_allclose(state.contenders[0]["weights"][name], array + 4.0, rtol=1e-6)
+        np.testing.assert_allclose(state.candidates[0]["weights"][name], array + 4.0, rtol=1e-6)

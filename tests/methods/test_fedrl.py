@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import atoll
+from atoll.clients.jobs import JOBS
 from atoll.data import Federated
-from atoll.methods.fedrl import JOBS
 from atoll.testing import MethodContract, made_images
 from atoll.training.networks import network
 
@@ -105,7 +105,7 @@ def test_the_job_sends_the_gradient_of_the_rows_it_drew() -> None:
     client = data.client(data.names[0])
     x, y = client.part("train")
     payload = {"architecture": arch, "weights": weights, "batch": 1000, "epochs": 0, "lr": 1.0}
-    answer = JOBS["slope"](payload, Client(client, {}, stream(1, "client")))
+    answer = JOBS["gradient"](payload, Client(client, {}, stream(1, "client")))
     module = network(arch)
     for name, parameter in module.named_parameters():
         parameter.data.copy_(torch.tensor(weights[name]))
@@ -116,7 +116,7 @@ def test_the_job_sends_the_gradient_of_the_rows_it_drew() -> None:
         assert np.allclose(answer["gradient"][name], gradient.numpy(), atol=1e-5), name
     assert answer["correct"] == int((logits.argmax(1).numpy() == y).sum())
     one = {**payload, "epochs": 1, "lr": 0.25}
-    change = JOBS["slope"](one, Client(client, {}, stream(1, "client")))
+    change = JOBS["gradient"](one, Client(client, {}, stream(1, "client")))
     for name, gradient in answer[
         "gradient"
     ].items():  # one epoch of one batch: the same gradient, by way of the weights

@@ -72,7 +72,7 @@ def test_the_policy_of_a_late_key(correction: Any) -> None:
     baseline = 0.99 * (0.2 + 0.6 + 0.9) / 3 + 0.01 * then.baseline
     fresh = [reinforce.log_gradient(then.alpha, key) for key in keys[3:]]
     slope = ((0.9 - baseline) * late + (0.2 - baseline) * fresh[0] + (0.6 - baseline) * fresh[1]) / 3
-    expected, _ = reinforce.Ascent().step(then.alpha, slope, then.climb)
+    expected, _ = reinforce.Ascent().step(then.alpha, slope, then.ascent)
     assert np.allclose(now.alpha, expected, rtol=0, atol=1e-12)
 
 

@@ -31,7 +31,7 @@ def test_gradients_are_averaged_over_all_replies_and_zero_where_nothing_was_draw
     assert metrics["ages"] == [2, 0, 0] and metrics["thrown"] == 0 and metrics["asked"] == 2
 
 
-def test_the_policy_climbs_by_equations_9_and_10() -> None:
+def test_the_policy_ascent_states_by_equations_9_and_10() -> None:
     """Accuracies 0.2 and 0.6, two classes: b = 0.99 * 0.4 + 0.01 * 0.5 = 0.401, advantages -0.201 and 0.199."""
     method, federation = make(), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6})
     before = method.init(federation, stream(1, "init"))
@@ -113,13 +113,13 @@ def test_who_gets_which_sub_model_is_a_setting(rule: str) -> None:
     assert (sizes == [sorted(sizes)[place] for place in (0, 5, 1, 4, 2, 3)]) == (rule == "adaptive")
 
 
-def test_how_the_policy_climbs_is_a_setting() -> None:
+def test_how_the_policy_ascent_states_is_a_setting() -> None:
     own = {"policy_lr": 0.5, "policy_decay": 0.1, "policy_clip": 0.01, "policy_betas": [0.2, 0.3]}
     method, federation = make(**own), federation_of({"one": 0.0, "two": 0.0}, {"one": 2, "two": 6})
     start = method.init(federation, stream(1, "init"))
     first, _ = play(method, federation, start)
     second, _ = play(method, federation, first)
-    alpha, climb, ascent = (
+    alpha, ascent_state, ascent = (
         start.alpha,
         reinforce.Ascent().start(start.alpha),
         reinforce.Ascent(0.5, 0.1, 0.01, (0.2, 0.3)),
@@ -129,7 +129,7 @@ def test_how_the_policy_climbs_is_a_setting() -> None:
         keys = [np.array([task.payload["architecture"]["key"][kind] for kind in darts.KINDS]) for task in tasks]
         baseline = 0.99 * 0.4 + 0.01 * baseline
         slopes = [reinforce.log_gradient(alpha, key) for key in keys]
-        alpha, climb = ascent.step(alpha, reinforce.reinforce([0.2, 0.6], baseline, slopes), climb)
+        alpha, ascent_state = ascent.step(alpha, reinforce.reinforce([0.2, 0.6], baseline, slopes), ascent_state)
     assert np.allclose(second.alpha, alpha, rtol=0, atol=1e-12)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from atoll.api import search
+from atoll.clients import LocalTraining
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.methods.fedavg import FedAvgConfig
 from atoll.methods.retrain import Retrain, RetrainConfig
-from atoll.methods.set_fedavg import Settings
 from atoll.spaces.darts import space as darts
 from atoll.testing import MethodContract, made_images, made_table
 from refusals import refused
@@ -45,10 +45,10 @@ class TestRetrainCentral(MethodContract):
 
 
 def test_the_cosine_goes_from_the_full_rate_to_nothing() -> None:
-    settings = Settings(cosine=4, decay=0.5)
+    settings = LocalTraining(cosine=4, decay=0.5)
     assert [settings.rate(0.2, done) for done in (0, 2, 4, 5)] == pytest.approx([0.2, 0.1, 0.0, 0.0])
     assert settings.rate(1.0, 1) == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)))
-    assert Settings(decay=0.5).rate(0.2, 2) == 0.2 * 0.5**2
+    assert LocalTraining(decay=0.5).rate(0.2, 2) == 0.2 * 0.5**2
     schema = made_images().schema
     training = Retrain(RetrainConfig(rounds=7, schedule="cosine"), schema).training
     assert training.cosine == 7 and training.extras == {}

@@ -12,7 +12,7 @@ from torch.nn import functional
 from atoll import spaces
 from atoll.rng import stream
 from atoll.spaces.darts import space as darts
-from atoll.training.alternating import Alternation, judged_rows, search_locally
+from atoll.training.alternating import Alternation, search_locally, validation_rows
 from atoll.training.networks import load, network
 
 ARCH = darts.supernet([1, 6, 6], 2, channels=2, cells=1)
@@ -86,4 +86,4 @@ def test_the_rows_that_judge_are_those_that_pass_through_the_network(train: int,
     tensors = spaces.initial(ARCH, stream(1, "supernet"))
     search_locally(module, tensors, darts.ALPHAS, part(1, train), part(2, validation), settings, stream(1, "client"))
     hook.remove()  # a module is kept and used again
-    assert sum(seen) == 2 * train + judged_rows(train, validation, settings)
+    assert sum(seen) == 2 * train + validation_rows(train, validation, settings)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from atoll.training.metrics import Counts, accuracy, macro_f1, weighted_f1
+from atoll.training.metrics import ConfusionCounts, accuracy, macro_f1, weighted_f1
 
 
 def confusion_of(true: list[int], predicted: list[int], classes: int) -> np.ndarray:
@@ -43,9 +43,9 @@ def test_no_rows_have_no_figures() -> None:
 
 
 def test_counts_add_up_and_travel() -> None:
-    one, two = Counts(np.array([[1, 2], [3, 4]]), 1.5), Counts(np.array([[1, 0], [0, 1]]), 0.25)
-    total = one + two + Counts.zero(2)
+    one, two = ConfusionCounts(np.array([[1, 2], [3, 4]]), 1.5), ConfusionCounts(np.array([[1, 0], [0, 1]]), 0.25)
+    total = one + two + ConfusionCounts.zero(2)
     assert (total.correct, total.rows, total.loss) == (7, 12, 1.75)
-    back = Counts.from_payload(total.payload())
+    back = ConfusionCounts.from_payload(total.payload())
     assert np.array_equal(back.confusion, total.confusion)
     assert back.loss == total.loss

@@ -15,7 +15,7 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError
 from atoll.spaces.choice import space as choice
 from atoll.training.evaluation import evaluate
-from atoll.training.metrics import Counts
+from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import network
 from atoll.training.shared_prefix import evaluate_keys, key_tree
 from refusals import refused
@@ -37,7 +37,7 @@ def _setting(arch: dict[str, Any], rows: int = 41) -> tuple[choice.ChoiceNetwork
     return module, spaces.initial(arch, rng), x, rng.integers(arch["classes"], size=rows)
 
 
-def _same(one: Counts, two: Counts) -> bool:
+def _same(one: ConfusionCounts, two: ConfusionCounts) -> bool:
     return bool((one.confusion == two.confusion).all()) and one.loss == two.loss
 
 

@@ -34,6 +34,7 @@ from atoll.federation.envelopes import (
     plain_reply,
     reply_from_plain,
 )
+from atoll.federation.replies import Replies
 
 UNEXPECTED_REPLIES = 10  # that a round tells of: endless junk must not fill the log
 
@@ -149,6 +150,10 @@ class Federation:
                 self._feed(streaming=True)
                 self._collect(left)
             yield self._deliver(order)
+
+    def collect(self, tasks: Sequence[Task], minimum: int = 1, what: str = "a usable reply") -> Replies:
+        """Send tasks and stream the good replies, in task order; see `Replies` for what becomes of the bad ones."""
+        return Replies(self.map(tasks), len(tasks), minimum, what)
 
     def forget(self, reply: Reply) -> None:
         """A method says that it threw a late reply away as stale."""

@@ -1,20 +1,25 @@
 """What a method is: a function from state to state that talks to clients through a handle.
 
-A method's file holds, in this order: `Config`, `State`, the class with `init`, `step`, `done`, `results`, then the
-client jobs and `JOBS`. `atoll.testing.MethodContract` tests what is promised here.
+A method's file holds, in this order: `Config`, `State`, the class with `init`, `step` and `results`, then the client
+jobs of its own and `JOBS`. Work that methods share is in `atoll.clients`. `atoll.testing.MethodContract` tests what is
+promised here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core.messages import Schema, Tensors
+from atoll.core.messages import Payload, Schema, Tensors
 from atoll.federation.base import Federation
 from atoll.rng import Generator
+
+if TYPE_CHECKING:
+    from atoll.training.augmentation import Augmentation
 
 Metrics = dict[str, Any]
 
@@ -32,6 +37,28 @@ class MethodConfig(BaseModel):
         return self
 
 
+class AugmentedConfig(MethodConfig):
+    """Settings of methods that train networks on augmented images. All of it is off by default.
+
+    The usual values for photographs of 32x32: crop 4, flip 0.5, cutout 16.
+    """
+
+    crop: int = Field(default=0, ge=0)  # random crop out of the image with this many pixels of border
+    flip: float = Field(default=0.0, ge=0, le=1)  # probability of a mirror image
+    cutout: int = Field(default=0, ge=0)  # side of the square that is wiped out
+    clip: float | None = Field(default=None, gt=0)  # longest gradient of a step
+
+    @property
+    def augmentation(self) -> Augmentation:
+        from atoll.training.augmentation import Augmentation  # torch is loaded only when a run starts
+
+        return Augmentation(self.crop, self.flip, self.cutout)
+
+    def extras(self) -> Payload:
+        """What a training task carries of these settings: only what is on."""
+        return self.augmentation.payload() | ({} if self.clip is None else {"clip": self.clip})
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A network that a search found, with its trained weights."""
@@ -42,15 +69,15 @@ class Candidate:
     picks: list[str]
     weights: Tensors
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
-    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # figures on each client's own test rows
+    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # metrics on each client's own test rows
     about: Mapping[str, Any] = field(default_factory=dict)  # what else a reader of the result should know of it
 
 
 StateT = TypeVar("StateT")
 
 
-class Method(Protocol[StateT]):
-    """The contract.
+class Method(ABC, Generic[StateT]):
+    """The base class of all methods: `init`, `step` and `results` are a method's own, the rest has defaults.
 
     State is a frozen dataclass with a whole number `round` (rounds done); its other fields are wire-legal (JSON values,
     arrays, Tensors): it is all that the method remembers. A method object itself holds settings only.
@@ -58,23 +85,53 @@ class Method(Protocol[StateT]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    Config: ClassVar[type[MethodConfig]]
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
     State: ClassVar[type[Any]]
-    centralised: ClassVar[bool]  # True: all data in one place, for comparators that are not federated
+    centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
+    takes_late: ClassVar[bool] = False  # True: the method can use replies to tasks of earlier rounds
 
-    def __init__(self, config: Any, schema: Schema) -> None: ...
+    config: Any  # of the class `Config`
 
+    def __init__(self, config: Any, schema: Schema) -> None:
+        self.config = config
+        self.schema = schema
+
+    @abstractmethod
     def init(self, federation: Federation, rng: Generator) -> StateT:
         """The state before the first round."""
 
+    @abstractmethod
     def step(self, state: StateT, federation: Federation, rng: Generator) -> tuple[StateT, Metrics]:
         """One communication round. `metrics["error"]` is what a progress bar shows."""
 
+    @abstractmethod
+    def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:
+        """What the search found, ready for use. `measured` makes a candidate of one trained network."""
+
     def done(self, state: StateT) -> bool:
-        """Whether the search is over."""
+        """Whether the search is over. Default: after `config.rounds` rounds."""
+        rounds_done: int = state.round  # type: ignore[attr-defined]
+        return rounds_done >= int(self.config.rounds)
 
     def snapshots(self, state: StateT) -> list[Candidate]:
-        """Networks that can be used already, after this round; empty if the method has none before its end."""
+        """Networks that can be used already, after this round. Default: none before the end."""
+        return []
 
-    def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:
-        """What the search found, ready to be taken away."""
+    def measured(
+        self,
+        federation: Federation,
+        name: str,
+        architecture: dict[str, Any],
+        weights: Tensors,
+        picks: Sequence[str] = ("high",),
+        about: Mapping[str, Any] | None = None,
+    ) -> Candidate:
+        """One trained network as a candidate, with the standard measurements on all clients.
+
+        They are the validation error, the test error, metrics on each client's own test rows, its cost, and fixed batch
+        norm statistics from the clients' training rows.
+        """
+        from atoll.clients import measurements  # torch is loaded only when a run starts
+
+        objectives, statistics, clients = measurements(federation, architecture, weights)
+        return Candidate(name, architecture, objectives, list(picks), weights, statistics, clients, dict(about or {}))

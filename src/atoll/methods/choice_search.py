@@ -1,4 +1,4 @@
-"""What the searches over choice keys have in common: settings, breeding, tasks, objectives, and the clients' jobs.
+"""What the searches over choice keys have in common: settings, breeding, tasks and objectives.
 
 `realtime` and `offline` derive from `ChoiceSearch` and keep for themselves what sets them apart: who trains which
 individual, from which weights, and which individuals are measured.
@@ -7,7 +7,7 @@ individual, from which weights, and which individuals are measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -15,22 +15,17 @@ from pydantic import Field, field_validator
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, breed
 from atoll.algorithms.sampling import choose
-from atoll.core.checks import CountsUpTo, TensorsLike
+from atoll.clients import jobs, train_task
+from atoll.core.checks import CountsUpTo
 from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import TEST_BATCH, failure_reasons
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 from atoll.spaces.choice.plan import architecture_for
-from atoll.spaces.cost import Cost
-from atoll.training.client import Client
-from atoll.training.networks import network
-from atoll.training.sgd import TrainSettings, train
-from atoll.training.shared_prefix import evaluate_keys
+from atoll.spaces.cost import Cost, training_macs
 
-TRAIN, EVALUATE = "atoll.methods.choice_search:train", "atoll.methods.choice_search:evaluate"
 POPULATION = 10  # the paper's N
 COSTS = ("macs", "params", "upload_bytes", "latency")
 
@@ -58,9 +53,7 @@ class ChoiceConfig(MethodConfig):
     objectives: list[str] = Field(default=["error", "macs"])  # error first, then one or two of COSTS
     device_speed: float = Field(default=5e9, gt=0)  # latency: MACs a second of a client that does not say
     device_bandwidth: float = Field(default=1.25e6, gt=0)  # latency: bytes a second of a client that does not say
-    test_every: int = Field(
-        default=1, ge=0
-    )  # rounds between looks at the test data, for the report; 0: only at the end
+    test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     @field_validator("objectives")
     @classmethod
@@ -81,11 +74,13 @@ class ChoiceConfig(MethodConfig):
         return self.model_copy(update={"population": self.population or POPULATION, **chosen})
 
 
-class ChoiceSearch:
+class ChoiceSearch(Method[StateT]):
     """The server's side of what is shared. It holds settings only."""
 
+    config: ChoiceConfig
+
     def __init__(self, config: ChoiceConfig, schema: Schema) -> None:
-        self.config = config
+        super().__init__(config, schema)
         self.population = config.population or POPULATION
         self.architecture = architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
 
@@ -122,7 +117,7 @@ class ChoiceSearch:
         return [list(choice.from_bits(row)) for row in bits]
 
     def train_task(self, key: Key, weights: Tensors, rounds_done: int, info: ClientInfo) -> Task:
-        """One client shall train one sub-network; the learning rate has decayed for so many rounds."""
+        """One client trains one sub-network; the learning rate has decayed for `rounds_done` rounds."""
         settings = self.config
         payload: Payload = {
             "architecture": self.architecture,
@@ -133,9 +128,7 @@ class ChoiceSearch:
             "lr": settings.lr * settings.decay**rounds_done,
             "momentum": settings.momentum,
         }
-        macs = 3 * settings.epochs * self.cost(key).macs * info.sizes["train"]
-        returns = {"weights": TensorsLike.of(weights)}
-        return Task(f"train:{key_name(key)}:{info.name}", info.name, TRAIN, payload, macs, returns)
+        return train_task(info, payload, key_name(key), self.cost(key))
 
     def count(
         self,
@@ -145,13 +138,13 @@ class ChoiceSearch:
         part: Part,
         federation: Federation,
     ) -> tuple[Array, int, str]:
-        """Correct rows of every key over all holders of this part, how many rows those are, and what went wrong."""
+        """Correct rows of every key over all holders of this part, how many rows those are, and failure reasons."""
         payload: Payload = {
             "architecture": self.architecture,
             "keys": [list(key) for key in keys],
             "weights": weights,
             "part": part,
-            "batch": TEST_BATCH,
+            "batch": jobs.TEST_BATCH,
         }
         macs = choice.executed_macs(self.architecture, keys)
         sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
@@ -159,7 +152,7 @@ class ChoiceSearch:
             Task(
                 f"{part}:{name}",
                 name,
-                EVALUATE,
+                jobs.COUNT_CORRECT,
                 payload,
                 macs * size,
                 {"correct": CountsUpTo((len(keys),), size)},
@@ -167,14 +160,12 @@ class ChoiceSearch:
             )
             for name, size in sizes.items()
         ]
-        correct, rows, errors = np.zeros(len(keys), np.int64), 0, []
-        for reply in federation.map(tasks):
-            if reply.ok:
-                correct += reply.payload["correct"]
-                rows += sizes[reply.task.client]
-            else:
-                errors.append(reply.error)
-        return correct, rows, failure_reasons(errors)
+        correct, rows = np.zeros(len(keys), np.int64), 0
+        replies = federation.collect(tasks, minimum=0)
+        for reply in replies:
+            correct += reply.payload["correct"]
+            rows += sizes[reply.task.client]
+        return correct, rows, replies.reasons
 
     def cost(self, key: Key) -> Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
@@ -190,7 +181,7 @@ class ChoiceSearch:
         """Seconds that a round's training and upload take the clients, on average."""
         settings, seconds = self.config, 0.0
         for info in clients:
-            work = 3 * settings.epochs * cost.macs * info.sizes["train"]
+            work = training_macs(cost, info.sizes["train"], settings.epochs)
             seconds += work / (info.speed or settings.device_speed)
             seconds += cost.bytes / (info.bandwidth or settings.device_bandwidth)
         return seconds / len(clients)
@@ -208,10 +199,10 @@ class ChoiceSearch:
         front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
         metrics: Metrics = {"error": front[0][1], "hypervolume": nsga2.hypervolume(values, reference), "front": front}
         for pick, i in picked(values).items():
-            metrics[pick] = self.figures(keys[i], objectives[i][0])
+            metrics[pick] = self.network_metrics(keys[i], objectives[i][0])
         return metrics
 
-    def figures(self, key: Key, error: float, test_error: float | None = None) -> Metrics:
+    def network_metrics(self, key: Key, error: float, test_error: float | None = None) -> Metrics:
         """One network in an event."""
         test = {} if test_error is None else {"test_error": test_error}
         return {"key": key_name(key), "error": error, "macs": self.cost(key).macs, **test}
@@ -271,36 +262,3 @@ def names_of(key: Key, picks: Mapping[str, Key]) -> list[str]:
 def key_name(key: Sequence[int]) -> str:
     """A key as one word: its branch numbers."""
     return "".join(str(branch) for branch in key)
-
-
-# -- the clients' side: Algorithm 4, lines 57-68 and 44-48 ------------------------------------------------------------
-
-
-def _train_job(payload: Payload, client: Client) -> Payload:
-    """Train one path of the master; only its weights come and go."""
-    x, y = client.data.part("train")
-    module = network(payload["architecture"], client.device)
-    key = payload["key"]
-    settings = TrainSettings(payload["epochs"], payload["batch"], payload["lr"], payload["momentum"])
-    outcome = train(
-        module,
-        payload["weights"],
-        x,
-        y,
-        settings,
-        client.rng,
-        forward=lambda rows: module(rows, key),
-        device=client.device,
-    )
-    return {"weights": outcome.weights}
-
-
-def _evaluate_job(payload: Payload, client: Client) -> Payload:
-    """Correct rows of every key, common prefixes computed once."""
-    x, y = client.data.part(payload["part"])
-    module: Any = network(payload["architecture"], client.device)
-    counts = evaluate_keys(module, payload["weights"], payload["keys"], x, y, payload["batch"], device=client.device)
-    return {"correct": np.array([count.correct for count in counts], np.int64)}
-
-
-JOBS: dict[str, Any] = {"train": _train_job, "evaluate": _evaluate_job}

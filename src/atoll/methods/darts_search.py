@@ -12,27 +12,17 @@ import numpy as np
 from pydantic import Field
 
 from atoll.algorithms import reinforce
+from atoll.clients import FederatedModel, LocalTraining, evaluate, evaluate_test, fresh, metrics_of, train_models
 from atoll.core.messages import Array, Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.measure import (
-    calibrated,
-    client_metrics,
-    evaluate_test,
-    evaluate_test_each,
-    figures,
-    final_objectives,
-    validate,
-)
-from atoll.methods.set_fedavg import Settings, Trainee, beginner, train_round
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
 from atoll.rng import Generator
 from atoll.spaces.darts import space as darts
 from atoll.training.augmentation import Augmentation
-from atoll.training.metrics import Counts
 
 BEST = "best"  # the found network's name
-DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times what anybody has searched with
+DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times the largest published search
 
 _ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in darts.KINDS}  # a genotype, for its sizes
 
@@ -57,7 +47,7 @@ class DartsConfig(MethodConfig):
     retrain_cutout: int = Field(default=0, ge=0)
 
     window: int = Field(default=50, ge=1)  # rounds of the moving average
-    test_every: int = Field(default=0, ge=0)  # rounds between looks at test data, for the report; 0: only at the end
+    test_every: int = Field(default=0, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         supernet = darts.architecture_for(schema, self.channels, self.cells)
@@ -91,9 +81,9 @@ class DartsConfig(MethodConfig):
     def augmentation(self) -> Augmentation:
         return Augmentation(self.retrain_crop, self.retrain_flip, self.retrain_cutout)
 
-    def retraining(self, batch: int) -> Settings:
+    def retraining(self, batch: int) -> LocalTraining:
         """How the found network is trained; `batch` is the search's."""
-        return Settings(
+        return LocalTraining(
             epochs=self.retrain_epochs,
             batch=self.retrain_batch or batch,
             lr=self.retrain_lr,
@@ -103,41 +93,43 @@ class DartsConfig(MethodConfig):
         )
 
 
-class DartsSearch:
+class DartsSearch(Method[StateT]):
     """The server's side of what is shared. Alphas are (2, 14, 8): normal and reduction cells, edges, operations."""
 
+    config: DartsConfig
+
     def __init__(self, config: DartsConfig, schema: Schema) -> None:
-        self.settings = config
+        super().__init__(config, schema)
         self.supernet = darts.architecture_for(schema, config.channels, config.cells)
         self.size = darts.weight_count(self.supernet)
 
     def derived(self, alpha: Array) -> dict[str, Any]:
         """The found network: the two likeliest edges of every node, never `none`."""
         edges = darts.genotype(*alpha)
-        return darts.found(self.supernet, edges, self.settings.retrain_channels, self.settings.retrain_cells)
+        return darts.found(self.supernet, edges, self.config.retrain_channels, self.config.retrain_cells)
 
     def retrain_round(
         self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator
     ) -> tuple[dict[str, Any], Metrics]:
-        """One round of federated averaging for the network `found`; the first one draws its weights anew."""
-        trainee = Trainee(BEST, **found) if found else beginner(BEST, self.derived(alpha), rng)
+        """One round of federated averaging for the network `found`; the first one draws its weights."""
+        model = FederatedModel(BEST, **found) if found else fresh(BEST, self.derived(alpha), rng)
         clients = federation.clients()
-        (trained,) = train_round(federation, [trainee], clients, self.settings.retraining(batch), 0)
+        (trained,) = train_models(federation, [model], clients, self.config.retraining(batch), 0)
         new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}
         if trained.diverged:
             return new, {"phase": "final", "diverged": True, "error": 1.0}
         metrics: Metrics = {"phase": "final"}
-        validation = validate(federation, clients, trained.architecture, trained.weights)
+        validation = evaluate(federation, clients, trained.architecture, trained.weights)
         if validation is not None:
-            metrics |= figures(validation)
+            metrics |= metrics_of(validation)
         return new, metrics | self.tested(rounds_done + 1, federation, trained.architecture, trained.weights)
 
     def tested(self, rounds: int, federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Metrics:
-        """Figures on test data, in the rounds that look at it."""
-        if not self.settings.test_every or rounds % self.settings.test_every:
+        """Metrics on test data, in the rounds that have a test evaluation."""
+        if not self.config.test_every or rounds % self.config.test_every:
             return {}
         test = evaluate_test(federation, architecture, weights)
-        return figures(test, "test_") if test is not None else {}
+        return metrics_of(test, "test_") if test is not None else {}
 
     def candidates(
         self,
@@ -155,32 +147,13 @@ class DartsSearch:
         """
         derived: dict[str, Any] = {"derived": self.derived(alpha)}
         if found and found["diverged"]:
-            derived["diverged"] = f"in training from scratch, at retrain_lr = {self.settings.retrain_lr:g}"
+            derived["diverged"] = f"in training from scratch, at retrain_lr = {self.config.retrain_lr:g}"
         if not found or found["diverged"]:
-            return [self._candidate(name, ["high", BEST], architecture, weights, derived, federation)]
+            return [self.measured(federation, name, architecture, weights, ["high", BEST], derived)]
         return [
-            self._candidate(BEST, ["high"], found["architecture"], found["weights"], {}, federation),
-            self._candidate(name, [], architecture, weights, derived, federation),
+            self.measured(federation, BEST, found["architecture"], found["weights"]),
+            self.measured(federation, name, architecture, weights, [], derived),
         ]
-
-    def _candidate(
-        self,
-        name: str,
-        picks: list[str],
-        architecture: dict[str, Any],
-        weights: Tensors,
-        about: dict[str, Any],
-        federation: Federation,
-    ) -> Candidate:
-        """A network with its figures on validation and test data, and fixed statistics."""
-        everyone = federation.clients()
-        validation = validate(federation, everyone, architecture, weights)
-        each = evaluate_test_each(federation, architecture, weights)
-        test = sum(each.values(), Counts.zero(architecture["classes"])) if each else None
-        objectives = final_objectives(validation, test, darts.cost(architecture))
-        statistics = calibrated(federation, everyone, architecture, weights)
-        own = client_metrics(federation, each)
-        return Candidate(name, architecture, objectives, picks, weights, statistics, own, about)
 
     def policy_metrics(self, alpha: Array) -> Metrics:
         """How decided the alphas are, and whether skip connections take over, as they are known to do in DARTS."""

@@ -24,15 +24,15 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Schema, Task, Tensors
-from atoll.errors import ConfigError, TooFewReplies
+from atoll.core.messages import Array, ClientInfo, Payload, Task, Tensors
+from atoll.errors import ConfigError
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
-from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
+from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
-from atoll.training.alternating import Alternation, Level, judged_rows, search_locally
+from atoll.training.alternating import Alternation, Level, search_locally, validation_rows
 from atoll.training.client import Client
 from atoll.training.networks import network
 
@@ -67,18 +67,14 @@ class FedNASState:
     found: dict[str, Any]  # the found network while it is trained
 
 
-class FedNAS(DartsSearch):
+class FedNAS(DartsSearch[FedNASState]):
     """The server's side."""
 
     name: ClassVar[str] = "fednas"
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig
     State: ClassVar[type[FedNASState]] = FedNASState
-    centralised: ClassVar[bool] = False
-
-    def __init__(self, config: FedNASConfig, schema: Schema) -> None:
-        super().__init__(config, schema)
-        self.config = config
+    config: FedNASConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedNASState:
         if not all(info.sizes["validation"] for info in federation.clients()):
@@ -91,33 +87,21 @@ class FedNAS(DartsSearch):
     def step(self, state: FedNASState, federation: Federation, rng: Generator) -> tuple[FedNASState, Metrics]:
         if state.round >= self.config.search_rounds:
             alpha, batch = _alpha(state.supernet), self.config.batch
-            found, figures = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
-            return FedNASState(state.round + 1, state.supernet, state.recent, found), figures
+            found, metrics = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
+            return FedNASState(state.round + 1, state.supernet, state.recent, found), metrics
         infos = {info.name: info for info in federation.clients()}
         chosen = choose(list(infos), self.config.fraction, rng)
-        mean, accuracies, errors = Mean(), [], []
-        for reply in federation.map([self._task(state.supernet, infos[name]) for name in chosen]):
-            if reply.ok:
-                rows = infos[reply.task.client].sizes["train"]
-                mean.add(reply.payload["supernet"], rows)
-                accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
-            else:
-                errors.append(reply.error)
-        if not accuracies:
-            raise TooFewReplies(
-                f"none of {len(chosen)} clients returned a supernet ({failure_reasons(errors)})", code="too-few-replies"
-            )
+        mean, accuracies = Mean(), []
+        tasks = [self._task(state.supernet, infos[name]) for name in chosen]
+        for reply in federation.collect(tasks, what="a supernet"):
+            rows = infos[reply.task.client].sizes["train"]
+            mean.add(reply.payload["supernet"], rows)
+            accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
-        metrics: Metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
+        metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
         metrics |= self.policy_metrics(_alpha(new.supernet)) | accuracy_metrics(new.recent)
         return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
-
-    def done(self, state: FedNASState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: FedNASState) -> list[Candidate]:
-        return []
 
     def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The found network if it was trained, and the supernet itself."""
@@ -128,10 +112,10 @@ class FedNAS(DartsSearch):
         settings = self.config.alternation
         payload: Payload = {"architecture": self.supernet, "supernet": supernet, **asdict(settings)}
         rows = info.sizes["train"] * settings.epochs
-        # For every training batch a training pass, three forward ones, on it (mixed: two) and one on validation rows.
+        # For every training batch a training pass on it (mixed: two) and one on validation rows.
         on_training = (2 if settings.level == "mixed" else 1) * rows
-        judged = judged_rows(info.sizes["train"], info.sizes["validation"], settings)
-        macs = 3 * darts.cost(self.supernet).macs * (on_training + judged)
+        on_validation = validation_rows(info.sizes["train"], info.sizes["validation"], settings)
+        macs = training_macs(darts.cost(self.supernet), on_training + on_validation)
         returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 

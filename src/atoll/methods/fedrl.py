@@ -11,8 +11,8 @@ answers with the gradient of one batch and how many of its rows were right. In t
     15      wait for most clients                                FedRL.step, receive
     16-31   fresh and late replies, delay compensation           FedRL._fold, FedRL._compensated
     32-33   means over the M replies; update alpha and theta     FedRL._update
-    34-35   forget what is older than Delta                      _kept
-    37-42   client: one batch, gradient and reward               _slope_job
+    34-35   forget what is older than Delta                      _retained
+    37-42   client: one batch, gradient and reward               clients/jobs.py, gradient
 
 Section VI-A goes through four phases: warm-up (alpha is fixed), search, the found network trained from scratch
 (`FedRL._retrain`), and its evaluation (`FedRL.results`); what they share with other searches over this space is in
@@ -31,21 +31,19 @@ from atoll import spaces
 from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, shortened
 from atoll.algorithms.sampling import assign
+from atoll.clients import jobs
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Reply, Schema, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
 from atoll.methods.fedrl_config import FedRLConfig, Phase
-from atoll.methods.measure import failure_reasons
 from atoll.rng import Generator
+from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
-from atoll.training.client import Client
-from atoll.training.gradients import batch_gradient, epochs_gradient
-from atoll.training.networks import network
 
-GRADIENT = "atoll.methods.fedrl:slope"
 NONE = darts.OPERATIONS.index("none")
 
 
@@ -55,10 +53,10 @@ class FedRLState:
     weights: Tensors  # theta
     velocity: Tensors  # of theta: its momentum
     alpha: Array  # (2, 14, 8): normal and reduction cells, edges, operations
-    climb: Array  # the memory of alpha's optimiser
+    ascent: Array  # the memory of alpha's optimiser
     baseline: float  # b of Eq. 9
     recent: list[float]  # accuracies of this phase's last rounds, for the moving average
-    # The pools, by round: kept while a reply from that round may still be used.
+    # The pools, by round: retained while a reply from that round may still be used.
     past_weights: dict[str, Any]  # Theta
     past_alphas: dict[str, Any]  # A
     past_keys: dict[str, Any]  # G: client -> key, of clients that have not answered
@@ -71,13 +69,13 @@ class _Received:
 
     mean: GradientMean = field(default_factory=GradientMean)  # of L with respect to theta
     accuracies: list[float] = field(default_factory=list)
-    slopes: list[Array] = field(default_factory=list)  # gradients of log p
+    policy_gradients: list[Array] = field(default_factory=list)  # gradients of log p
     ages: list[int] = field(default_factory=list)
     thrown: int = 0
     errors: list[str | None] = field(default_factory=list)
 
 
-class FedRL(DartsSearch):
+class FedRL(DartsSearch[FedRLState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedrl"
@@ -86,12 +84,8 @@ class FedRL(DartsSearch):
     )
     Config: ClassVar[type[FedRLConfig]] = FedRLConfig
     State: ClassVar[type[FedRLState]] = FedRLState
-    centralised: ClassVar[bool] = False
     takes_late: ClassVar[bool] = True
-
-    def __init__(self, config: FedRLConfig, schema: Schema) -> None:
-        super().__init__(config, schema)
-        self.config = config
+    config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
         start = spaces.initial(self.supernet, rng)
@@ -109,25 +103,19 @@ class FedRL(DartsSearch):
         asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         federation.send(tasks)
-        needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if nobody is free, someone will be
-        heard = _Received()
+        needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if no client is free, one will be
+        received = _Received()
         while replies := federation.receive(at_least=needed, deadline=self.config.deadline):
             for reply in replies:
-                state = self._fold(heard, reply, state, federation)
-            if heard.ages or not federation.busy or (heard.thrown and not asked):
+                state = self._fold(received, reply, state, federation)
+            if received.ages or not federation.busy or (received.thrown and not asked):
                 break
-            needed = 1  # nothing of use so far: who is still at work may do better
-        if asked and not heard.ages and not state.past_keys[str(federation.round)]:
-            raise _nobody(len(asked), heard.errors)
-        new = _kept(self._update(state, heard, phase), federation.round + 1 - self.config.threshold)
+            needed = 1  # nothing of use so far: wait for the next client still at work
+        if asked and not received.ages and not state.past_keys[str(federation.round)]:
+            raise _no_replies(len(asked), received.errors)
+        new = _retained(self._update(state, received, phase), federation.round + 1 - self.config.threshold)
         self._refuse_to_end_without_replies(new, phase)
-        return new, self._metrics(new, heard, tasks, phase, federation)
-
-    def done(self, state: FedRLState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: FedRLState) -> list[Candidate]:
-        return []
+        return new, self._metrics(new, received, tasks, phase, federation)
 
     def results(self, state: FedRLState, federation: Federation, rng: Generator) -> list[Candidate]:
         """P4: the found network if it was trained, and the likeliest sub-model with the weights it shares."""
@@ -164,13 +152,13 @@ class FedRL(DartsSearch):
             "lr": self.config.lr,
         }
         rows = self.config.rows(info)
-        macs = 3 * darts.cost(sub_model).macs * rows  # a training pass counts as three forward ones
+        macs = training_macs(darts.cost(sub_model), rows)
         returns = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
-        return Task(f"slope:{info.name}", info.name, GRADIENT, payload, macs, returns)
+        return Task(f"gradient:{info.name}", info.name, jobs.GRADIENT, payload, macs, returns)
 
     # -- lines 16-31: fresh and late replies ---------------------------------------------------------------------------
 
-    def _fold(self, heard: _Received, reply: Reply, state: FedRLState, federation: Federation) -> FedRLState:
+    def _fold(self, received: _Received, reply: Reply, state: FedRLState, federation: Federation) -> FedRLState:
         """One reply taken into account; the state without the key that it answers."""
         sent, age = str(reply.round), federation.round - reply.round
         waiting = dict(state.past_keys.get(sent, {}))
@@ -178,10 +166,10 @@ class FedRL(DartsSearch):
         if key is not None and _answers(reply, key):
             del waiting[reply.task.client]
         else:
-            key = None  # nobody asked, or what was asked has been drawn anew since: a round may be tried again
+            key = None  # not asked, or drawn again since: a round may be tried again
         after = replace(state, past_keys={**state.past_keys, sent: waiting})
         if not reply.ok:
-            heard.errors.append(reply.error)
+            received.errors.append(reply.error)
             return after
         gradient: Mapping[str, Array] = reply.payload["gradient"]
         if self.config.bound is not None:
@@ -192,12 +180,12 @@ class FedRL(DartsSearch):
             usable = all(np.isfinite(array).all() for array in gradient.values())  # its square may be too large
         if not usable or key is None:
             federation.forget(reply)
-            heard.thrown += 1
+            received.thrown += 1
             return after
-        heard.mean.add(gradient)
-        heard.accuracies.append(reply.payload["correct"] / reply.task.returns["correct"].maximum)
-        heard.slopes.append(self._slope(key, state, sent, late=age > 0))
-        heard.ages.append(age)
+        received.mean.add(gradient)
+        received.accuracies.append(reply.payload["correct"] / reply.task.returns["correct"].maximum)
+        received.policy_gradients.append(self._policy_gradient(key, state, sent, late=age > 0))
+        received.ages.append(age)
         return after
 
     def _compensated(self, gradient: Mapping[str, Array], state: FedRLState, sent: str) -> dict[str, Array]:
@@ -209,31 +197,31 @@ class FedRL(DartsSearch):
                 for name, array in gradient.items()
             }
 
-    def _slope(self, key: Array, state: FedRLState, sent: str, late: bool) -> Array:
+    def _policy_gradient(self, key: Array, state: FedRLState, sent: str, late: bool) -> Array:
         """Lines 20 and 28: the gradient of log p, corrected for a late key unless late replies are used as they are."""
         then = state.past_alphas[sent]
         if late and self.config.stale == "compensate":
             return reinforce.corrected(key, then, state.alpha, self.config.correction, self.config.compensation)
         return reinforce.log_gradient(then, key)
 
-    # -- lines 32-33: theta descends, alpha climbs ---------------------------------------------------------------------
+    # -- lines 32-33: theta descends, alpha ascends --------------------------------------------------------------------
 
-    def _update(self, state: FedRLState, heard: _Received, phase: str) -> FedRLState:
+    def _update(self, state: FedRLState, received: _Received, phase: str) -> FedRLState:
         """Without a reply neither moves; with one alone the policy stays, for its advantage over itself is nothing."""
         done, window = state.round + 1, self.config.window
-        before = [] if state.round == self.config.warmup else state.recent  # a new phase starts anew
-        if not heard.ages:
+        before = [] if state.round == self.config.warmup else state.recent  # a new phase starts from scratch
+        if not received.ages:
             return replace(state, round=done, recent=before)
-        new = replace(state, round=done, recent=[*before, float(np.mean(heard.accuracies))][-window:])
+        new = replace(state, round=done, recent=[*before, float(np.mean(received.accuracies))][-window:])
         if phase == "warmup" or not self.config.policy_only:
-            gradient = heard.mean.result()
+            gradient = received.mean.result()
             weights, velocity = self.config.descent.step(state.weights, gradient, state.velocity)
             new = replace(new, weights=weights, velocity=velocity)
-        if phase == "search" and len(heard.ages) >= 2:
-            baseline = reinforce.next_baseline(state.baseline, heard.accuracies, self.config.baseline)
-            uphill = reinforce.reinforce(heard.accuracies, baseline, heard.slopes)
-            alpha, climb = self.config.ascent.step(state.alpha, uphill, state.climb)
-            new = replace(new, baseline=baseline, alpha=alpha, climb=climb)
+        if phase == "search" and len(received.ages) >= 2:
+            baseline = reinforce.next_baseline(state.baseline, received.accuracies, self.config.baseline)
+            uphill = reinforce.reinforce(received.accuracies, baseline, received.policy_gradients)
+            alpha, ascent = self.config.ascent.step(state.alpha, uphill, state.ascent)
+            new = replace(new, baseline=baseline, alpha=alpha, ascent=ascent)
         return new
 
     def _refuse_to_end_without_replies(self, state: FedRLState, phase: Phase) -> None:
@@ -248,7 +236,7 @@ class FedRL(DartsSearch):
         if not state.recent:
             came = f"no reply of the whole {what} came in time to count"
             raise NotResumable(
-                f"{came}; start anew with a longer deadline, or a higher fedrl.threshold", code="no-timely-replies"
+                f"{came}; start again with a longer deadline, or a higher fedrl.threshold", code="no-timely-replies"
             )
 
     # -- P3: the found network, trained from scratch -------------------------------------------------------------------
@@ -258,7 +246,7 @@ class FedRL(DartsSearch):
             if late.ok:
                 federation.forget(late)
         found, metrics = self.retrain_round(state.found, state.alpha, self.config.batch, state.round, federation, rng)
-        return replace(_kept(state, federation.round + 1), round=state.round + 1, found=found), metrics
+        return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics
 
     def _likeliest(self, state: FedRLState) -> dict[str, Any]:
         """The likeliest sub-model without `none`."""
@@ -266,10 +254,10 @@ class FedRL(DartsSearch):
         possible[..., NONE] = -np.inf
         return darts.sub_model(self.supernet, by_kind(reinforce.likeliest(possible)))
 
-    # -- what a round tells --------------------------------------------------------------------------------------------
+    # -- what a round reports ------------------------------------------------------------------------------------------
 
     def _metrics(
-        self, state: FedRLState, heard: _Received, tasks: Sequence[Task], phase: str, federation: Federation
+        self, state: FedRLState, received: _Received, tasks: Sequence[Task], phase: str, federation: Federation
     ) -> Metrics:
         sizes = [darts.weight_count(task.payload["architecture"]) for task in tasks]
         metrics: Metrics = {
@@ -277,13 +265,13 @@ class FedRL(DartsSearch):
             "baseline": state.baseline,
             **self.policy_metrics(state.alpha),
             "asked": len(tasks),
-            "ages": [heard.ages.count(age) for age in range(self.config.threshold + 1)],
-            "thrown": heard.thrown,
+            "ages": [received.ages.count(age) for age in range(self.config.threshold + 1)],
+            "thrown": received.thrown,
         }
         if sizes:
             metrics["size_share"] = float(np.mean(sizes)) / self.size
-        if heard.ages:
-            metrics["accuracy"] = float(np.mean(heard.accuracies))
+        if received.ages:
+            metrics["accuracy"] = float(np.mean(received.accuracies))
         path = self._likeliest(state)
         tested = self.tested(state.round, federation, path, state.weights.slice(darts.names(path)))
         return metrics | accuracy_metrics(state.recent) | tested
@@ -294,17 +282,17 @@ def _answers(reply: Reply, key: Array) -> bool:
     return all(np.array_equal(asked[kind], own) for kind, own in by_kind(key).items())
 
 
-def _nobody(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
-    """What most clients say, and what that may come from."""
+def _no_replies(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
+    """The most frequent failure reasons, and what they may come from."""
     text = f"none of {asked} clients returned a usable gradient ({failure_reasons(errors)})"
     if "nonfinite" in text:
         return NotResumable(
-            f"{text}; the supernet has diverged: start anew with a lower fedrl.lr", code="diverged-supernet"
+            f"{text}; the supernet has diverged: start again with a lower fedrl.lr", code="diverged-supernet"
         )
     return TooFewReplies(text, code="too-few-replies")
 
 
-def _kept(state: FedRLState, oldest: int) -> FedRLState:
+def _retained(state: FedRLState, oldest: int) -> FedRLState:
     """Lines 34-35: without what is older than this round, and without rounds that all clients have answered."""
     keys = {sent: waiting for sent, waiting in state.past_keys.items() if waiting and int(sent) >= oldest}
     return replace(
@@ -313,23 +301,3 @@ def _kept(state: FedRLState, oldest: int) -> FedRLState:
         past_alphas={sent: state.past_alphas[sent] for sent in keys},
         past_keys=keys,
     )
-
-
-# -- the clients' side, lines 37-42 ------------------------------------------------------------------------------------
-
-
-def _gradient_job(payload: Payload, client: Client) -> Payload:
-    """The gradient of the sub-model on one batch (or its change over local epochs), and the rows that were right."""
-    x, y = client.data.part("train")
-    module = network(payload["architecture"], client.device)
-    weights, batch, device = payload["weights"], payload["batch"], client.device
-    if payload["epochs"]:
-        slope = epochs_gradient(
-            module, weights, x, y, payload["epochs"], batch, payload["lr"], client.rng, device=device
-        )
-    else:
-        slope = batch_gradient(module, weights, x, y, batch, client.rng, device=device)
-    return {"gradient": slope.gradient, "correct": slope.correct}
-
-
-JOBS: dict[str, Any] = {"slope": _gradient_job}

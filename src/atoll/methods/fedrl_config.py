@@ -82,13 +82,13 @@ class FedRLConfig(DartsConfig):
         if warmup > whole.search_rounds:
             raise ConfigError(
                 f"warmup = {warmup}: {whole.search_rounds} of {self.rounds} rounds come before the found network's "
-                "training; give at most so many, or more rounds",
+                "training; give at most that many, or more rounds",
                 code="phase-exceeds-rounds",
             )
         return whole.model_copy(update={"warmup": warmup})
 
     def phase(self, rounds_done: int) -> Phase:
-        """Of the round that comes after so many."""
+        """Of the round that comes after this many."""
         if rounds_done >= self.search_rounds:
             return "final"
         return "warmup" if rounds_done < (self.warmup or 0) else "search"

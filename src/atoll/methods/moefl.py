@@ -1,8 +1,8 @@
 """Multi-objective evolutionary federated learning: sparse networks by NSGA-II, error against connections.
 
 H. Zhu and Y. Jin, "Multi-objective Evolutionary Federated Learning": Algorithm 5 around Algorithm 4, which trains and
-measures one individual (`set_fedavg`) and is run for all new individuals at once. A generation takes `fitness_rounds`
-communication rounds; a step is one of them. In the order of Algorithm 5's lines:
+measures one individual (`clients/training_round.py`) and is run for all new individuals at once. A generation takes
+`fitness_rounds` communication rounds; a step is one of them. In the order of Algorithm 5's lines:
 
      1      random parents                                    Moefl.init
      3      offspring by crossover and mutation               Moefl._offspring
@@ -25,11 +25,11 @@ from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
+from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, MethodConfig, Metrics
-from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
+from atoll.methods.base import Candidate, Method, MethodConfig, Metrics
 from atoll.rng import Generator
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
@@ -56,8 +56,8 @@ class MoeflConfig(MethodConfig):
     polynomial_eta: float = Field(default=20.0, gt=0)
     evaluate: Literal["new", "all"] = "new"  # all: parents are trained from scratch again, every generation
     duplicates: Duplicates = "mutate"  # an offspring that decodes to a parent or sibling is mutated again; or keep
-    fitness: Literal["validation", "test"] = "validation"  # test: the paper's way, on the data of the final figures
-    test_every: int = Field(default=1, ge=0)  # generations between looks at the test data, for the report
+    fitness: Literal["validation", "test"] = "validation"  # test: as in the paper, on the data of the final evaluation
+    test_every: int = Field(default=1, ge=0)  # generations between test evaluations, for the report
 
     @model_validator(mode="after")
     def _whole_generations(self) -> Self:
@@ -91,18 +91,18 @@ class Individual:
     """A chromosome, its network as far as it is trained, and its objectives once they are measured."""
 
     chromosome: Chromosome
-    trainee: Trainee
+    model: FederatedModel
     objectives: Pair | None = None
 
     def to_plain(self) -> dict[str, Any]:
         return {
-            "name": self.trainee.name,
+            "name": self.model.name,
             "bits": "".join("1" if bit else "0" for bit in self.chromosome.bits),
             "reals": list(self.chromosome.reals),
-            "architecture": self.trainee.architecture,
-            "weights": self.trainee.weights,
-            "connections": self.trainee.connections,
-            "diverged": self.trainee.diverged,
+            "architecture": self.model.architecture,
+            "weights": self.model.weights,
+            "connections": self.model.connections,
+            "diverged": self.model.diverged,
             "objectives": list(self.objectives) if self.objectives else None,
         }
 
@@ -113,25 +113,25 @@ class Individual:
         measured = plain["objectives"]
         return cls(
             Chromosome(bits, tuple(plain["reals"])),
-            Trainee(**{name: plain[name] for name in names}),
+            FederatedModel(**{name: plain[name] for name in names}),
             (measured[0], measured[1]) if measured else None,
         )
 
 
-class Moefl:
+class Moefl(Method[MoeflState]):
     """The server's side."""
 
     name: ClassVar[str] = "moefl"
     summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
     Config: ClassVar[type[MoeflConfig]] = MoeflConfig
     State: ClassVar[type[MoeflState]] = MoeflState
-    centralised: ClassVar[bool] = False
+    config: MoeflConfig
 
     def __init__(self, config: MoeflConfig, schema: Schema) -> None:
-        self.config, self.schema = config, schema
+        super().__init__(config, schema)
         smallest = _architecture(config.network, schema, sparse_genes.smallest(config.network), 0)
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
-        self.training = Settings(config.epochs, config.batch, momentum=config.momentum)
+        self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum)
 
     def init(self, federation: Federation, rng: Generator) -> MoeflState:
         part = self.config.fitness
@@ -150,8 +150,8 @@ class Moefl:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         age = state.round % self.config.fitness_rounds
-        trained = train_round(federation, [one.trainee for one in training], chosen, self.training, age)
-        training = [replace(one, trainee=after) for one, after in zip(training, trained, strict=True)]
+        trained = train_models(federation, [one.model for one in training], chosen, self.training, age)
+        training = [replace(one, model=after) for one, after in zip(training, trained, strict=True)]
         if age + 1 < self.config.fitness_rounds:
             plain = [one.to_plain() for one in training]
             return MoeflState(state.round + 1, state.generation, state.parents, plain), self._under_way(state, training)
@@ -162,12 +162,6 @@ class Moefl:
         new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
         return new, self._metrics(state.generation, survivors, measured, federation)
 
-    def done(self, state: MoeflState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: MoeflState) -> list[Candidate]:
-        return []
-
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""
         survivors = [Individual.from_plain(plain) for plain in state.parents]
@@ -177,24 +171,24 @@ class Moefl:
         found = []
         for i in front:
             one = survivors[i]
-            cost = spaces.cost(one.trainee.architecture)
+            cost = spaces.cost(one.model.architecture)
             error, connections = table[i].tolist()
             objectives = {"error": error, "connections": connections}
-            if one.trainee.name in tested:
-                objectives["test_error"] = tested[one.trainee.name]
+            if one.model.name in tested:
+                objectives["test_error"] = tested[one.model.name]
             objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": 4 * connections}
             names = [pick for pick, picked in picks.items() if picked == i]
-            weights, architecture = one.trainee.whole(), one.trainee.architecture
-            found.append(Candidate(one.trainee.name, architecture, objectives, names, weights, Tensors({})))
+            weights, architecture = one.model.whole(), one.model.architecture
+            found.append(Candidate(one.model.name, architecture, objectives, names, weights, Tensors({})))
         return found
 
     # -- Algorithm 5, lines 3-4 ----------------------------------------------------------------------------------------
 
     def _generation(self, state: MoeflState, parents: Sequence[Individual], rng: Generator) -> list[Individual]:
-        """Whom this generation trains: the offspring, and those parents whose objectives are not known or not kept."""
+        """What this generation trains: the offspring, and parents whose objectives are not known or not retained."""
         offspring = self._born(self._offspring(parents, rng), f"{state.generation}o", rng)
         again = [
-            replace(one, trainee=beginner(one.trainee.name, one.trainee.architecture, rng), objectives=None)
+            replace(one, model=fresh(one.model.name, one.model.architecture, rng), objectives=None)
             for one in parents
             if not self._keeps_objectives(one)
         ]
@@ -238,7 +232,7 @@ class Moefl:
         born = []
         for number, chromosome in enumerate(chromosomes):
             arch = _architecture(self.config.network, self.schema, chromosome, graph=int(rng.integers(2**31)))
-            born.append(Individual(chromosome, beginner(f"{label}{number:02d}", arch, rng)))
+            born.append(Individual(chromosome, fresh(f"{label}{number:02d}", arch, rng)))
         return born
 
     # -- Algorithm 4, lines 18-20: the objectives ----------------------------------------------------------------------
@@ -247,21 +241,21 @@ class Moefl:
         part = self.config.fitness
         holders = federation.test_holders() if part == "test" else federation.clients()
         counts = count_correct(
-            federation, [one.trainee for one in training], holders, part, test_evaluation=part == "test"
+            federation, [one.model for one in training], holders, part, test_evaluation=part == "test"
         )
         measured = []
         for one in training:
-            right, rows = counts[one.trainee.name]
-            if one.trainee.diverged:
+            right, rows = counts[one.model.name]
+            if one.model.diverged:
                 # The worst error, and no fewer connections than the standard's: else it might stand on the front.
-                worst = max(self.standard, spaces.cost(one.trainee.architecture).params)
+                worst = max(self.standard, spaces.cost(one.model.architecture).params)
                 measured.append(replace(one, objectives=(1.0, float(worst))))
             elif rows == 0:
                 raise TooFewReplies(
-                    f"no client answered with its {part} counts for network {one.trainee.name}", code="too-few-replies"
+                    f"no client returned {part} counts for network {one.model.name}", code="too-few-replies"
                 )
             else:
-                measured.append(replace(one, objectives=(1 - right / rows, one.trainee.connections)))
+                measured.append(replace(one, objectives=(1 - right / rows, one.model.connections)))
         return measured
 
     # -- what the report shows -----------------------------------------------------------------------------------------
@@ -290,12 +284,12 @@ class Moefl:
             "error": float(table[:, 0].min()),
             "hypervolume": nsga2.hypervolume(table, [1.0, self.standard]),
             "objectives": ["error", "connections"],
-            "front": [[survivors[i].trainee.name, *table[i].tolist()] for i in front],
-            "measured": [[one.trainee.name, *(one.objectives or ())] for one in measured],
-            "diverged": [one.trainee.name for one in measured if one.trainee.diverged],
+            "front": [[survivors[i].model.name, *table[i].tolist()] for i in front],
+            "measured": [[one.model.name, *(one.objectives or ())] for one in measured],
+            "diverged": [one.model.name for one in measured if one.model.diverged],
         }
         for pick, i in picks.items():
-            name, macs = survivors[i].trainee.name, spaces.cost(survivors[i].trainee.architecture).macs
+            name, macs = survivors[i].model.name, spaces.cost(survivors[i].model.architecture).macs
             error, connections = table[i].tolist()
             metrics[pick] = {"key": name, "error": error, "connections": connections, "macs": macs}
             if name in tested:
@@ -303,8 +297,8 @@ class Moefl:
         return metrics
 
     def _test_errors(self, chosen: Sequence[Individual], federation: Federation) -> dict[str, float]:
-        trainees = [one.trainee for one in chosen]
-        counts = count_correct(federation, trainees, federation.test_holders(), "test", test_evaluation=True)
+        models = [one.model for one in chosen]
+        counts = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
         return {name: 1 - right / rows for name, (right, rows) in counts.items() if rows}
 
 
@@ -323,6 +317,3 @@ def _picks(objectives: Any) -> dict[str, int]:
     places = {"high": by_error[0], "high1": by_error[0], "high2": by_error[min(1, len(by_error) - 1)]}
     places |= {"knee": by_knee[0], "knee1": by_knee[0], "knee2": by_knee[min(1, len(by_knee) - 1)]}
     return {pick: int(i) for pick, i in places.items()}
-
-
-JOBS: dict[str, Any] = {}  # its clients' work is in `set_fedavg`

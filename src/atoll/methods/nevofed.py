@@ -9,7 +9,7 @@ lines:
      6-8    a client's first generation                      _update_job, settle
      9      a client's generations, its best so far          NEvoFed._update, _update_job
     11-13   the bests visit all others                       NEvoFed._exchange, _welcome_job
-    15-17   each best is scored by all clients               NEvoFed._judge, _judge_job
+    15-17   each best is scored by all clients               NEvoFed._evaluate, _evaluate_job
     18-20   psi, the mean; the largest is the global model   NEvoFed.results
 
 A client's population stays in its memory; what travels is one genome, in a few hundred bytes. Readings that differ from
@@ -38,8 +38,7 @@ from atoll.core import checks, wire
 from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
-from atoll.methods.measure import failure_reasons
+from atoll.methods.base import Candidate, Method, Metrics
 from atoll.methods.nevofed_config import NEvoFedConfig
 from atoll.rng import Generator
 from atoll.spaces.genome import weights_of
@@ -48,31 +47,30 @@ from atoll.training.metrics import accuracy, weighted_f1
 
 UPDATE = "atoll.methods.nevofed:update"
 WELCOME = "atoll.methods.nevofed:welcome"
-JUDGE = "atoll.methods.nevofed:judge"
+EVALUATE = "atoll.methods.nevofed:evaluate"
 IMPORTANCE = "atoll.methods.nevofed:importance"
 
-Judged = dict[str, Confusions]  # client -> genomes x true class x answered class
+Evaluated = dict[str, Confusions]  # client -> genomes x true class x answered class
 
 
 @dataclass(frozen=True)
 class NEvoFedState:
     round: int
     bests: dict[str, Array]  # client -> the bytes of its best genome so far
-    connections: dict[str, int]  # client -> connections of its whole population, for reckoning what a generation costs
+    connections: dict[str, int]  # client -> connections of its whole population, for the cost of a generation
 
 
-class NEvoFed:
+class NEvoFed(Method[NEvoFedState]):
     """The server's side."""
 
     name: ClassVar[str] = "nevofed"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
-    centralised: ClassVar[bool] = False
+    config: NEvoFedConfig
 
     def __init__(self, config: NEvoFedConfig, schema: Schema) -> None:
-        self.config = config
-        self.schema = schema
+        super().__init__(config, schema)
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
         self.limits = Limits.of(self.settings)
@@ -90,25 +88,19 @@ class NEvoFed:
         connections = {name: int(reply["connections"]) for name, reply in replies.items()}
         new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.connections, **connections})
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
-        return new, metrics | self._test_figures(new, federation)
-
-    def done(self, state: NEvoFedState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: NEvoFedState) -> list[Candidate]:
-        return []
+        return new, metrics | self._test_metrics(new, federation)
 
     def results(self, state: NEvoFedState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The global model, then every client's own best."""
         names = [info.name for info in federation.clients() if info.name in state.bests]
         codes = [state.bests[name] for name in names]
         winner, psi = self._global(codes, federation)
-        test = self._judge(codes, federation.test_holders(), "test", federation, test_evaluation=True)
-        validation = self._judge(codes, federation.clients(), "validation", federation, test_evaluation=True)
+        test = self._evaluate(codes, federation.test_holders(), "test", federation, test_evaluation=True)
+        validation = self._evaluate(codes, federation.clients(), "validation", federation, test_evaluation=True)
         best = self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)
         found = [replace(best, about={"importance": self._importance(codes[winner], federation)})]
         for place, name in enumerate(names):
-            own = [{name: judged[name]} if name in judged else judged for judged in (validation, test)]
+            own = [{name: found[name]} if name in found else found for found in (validation, test)]
             label = f"personal-{name}"
             found.append(self._candidate(label, [label], codes[place], psi[place], place, *own))
         return found
@@ -138,18 +130,9 @@ class NEvoFed:
             }
             macs = connections * rows * self.config.generations
             tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
-        replies, failed = {}, {}
-        for reply in federation.map(tasks):
-            if reply.ok:
-                replies[reply.task.client] = reply.payload
-            else:
-                failed[reply.task.client] = str(reply.error)
-        if not replies:
-            raise TooFewReplies(
-                f"none of {len(tasks)} clients returned a usable network ({failure_reasons(list(failed.values()))})",
-                code="too-few-replies",
-            )
-        return replies, failed
+        replies = federation.collect(tasks, what="a usable network")
+        bests = {reply.task.client: reply.payload for reply in replies}
+        return bests, {reply.task.client: str(reply.error) for reply in replies.failures}
 
     # -- lines 11-13: migration ----------------------------------------------------------------------------------------
 
@@ -167,7 +150,7 @@ class NEvoFed:
                 returns = {"stayed": checks.Count(len(guests))}
                 macs = connections * info.sizes["train"]
                 tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns))
-        return sum(int(reply.payload["stayed"]) for reply in federation.map(tasks) if reply.ok)
+        return sum(int(reply.payload["stayed"]) for reply in federation.collect(tasks, minimum=0))
 
     # -- lines 15-20: the global model ---------------------------------------------------------------------------------
 
@@ -175,31 +158,29 @@ class NEvoFed:
         self, codes: Sequence[Array], federation: Federation, test_evaluation: bool = False
     ) -> tuple[int, Array]:
         """The place of the best by psi, the mean over all clients of the fitness on their training rows; and psi."""
-        judged = self._judge(codes, federation.clients(), "train", federation, test_evaluation)
-        if not judged:
-            raise TooFewReplies(
-                "no client answered with its counts for the choice of the global model", code="too-few-replies"
-            )
-        psi = np.mean([self.fitness(found) for found in judged.values()], axis=0)
+        evaluated = self._evaluate(codes, federation.clients(), "train", federation, test_evaluation)
+        if not evaluated:
+            raise TooFewReplies("no client returned counts for the choice of the global model", code="too-few-replies")
+        psi = np.mean([self.fitness(found) for found in evaluated.values()], axis=0)
         return int(psi.argmax()), psi
 
-    def _judge(
+    def _evaluate(
         self,
         codes: Sequence[Array],
         clients: Sequence[ClientInfo],
         part: Part,
         federation: Federation,
         test_evaluation: bool,
-    ) -> Judged:
+    ) -> Evaluated:
         """What each of these genomes gets right and wrong on a part of each client's data."""
         payload = self._payload() | {"genomes": list(codes), "part": part}
         connections = sum(len(self._genome(code).source) for code in codes)
         classes = self.reading.classes
         tasks = [
             Task(
-                f"judge-{part}:{info.name}",
+                f"evaluate-{part}:{info.name}",
                 info.name,
-                JUDGE,
+                EVALUATE,
                 payload,
                 connections * info.sizes[part],
                 {"confusions": checks.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
@@ -208,7 +189,7 @@ class NEvoFed:
             for info in clients
             if info.sizes[part] > 0
         ]
-        return {reply.task.client: reply.payload["confusions"] for reply in federation.map(tasks) if reply.ok}
+        return {reply.task.client: reply.payload["confusions"] for reply in federation.collect(tasks, minimum=0)}
 
     def _importance(self, code: Array, federation: Federation) -> dict[str, float]:
         """Permutation importance of each feature used: how much the mean fitness on the clients' test rows falls when
@@ -232,13 +213,12 @@ class NEvoFed:
         ]
         falls = [
             self.fitness(reply.payload["confusion"][None]) - self.fitness(reply.payload["confusions"])
-            for reply in federation.map(tasks)
-            if reply.ok
+            for reply in federation.collect(tasks, minimum=0)
         ]
         values = np.mean(falls, axis=0).tolist() if falls else []
         return {str(place): value for place, value in zip(used, values, strict=False)}
 
-    # -- figures and what is kept --------------------------------------------------------------------------------------
+    # -- metrics and what is retained ----------------------------------------------------------------------------------
 
     def _metrics(self, replies: Mapping[str, Payload]) -> Metrics:
         """Of the round: the clients' own bests on their own training rows; sizes of what travels."""
@@ -256,35 +236,35 @@ class NEvoFed:
             "genome_json_bytes": float(np.mean([len(to_json(genome)) for genome in genomes])),
         }
 
-    def _test_figures(self, state: NEvoFedState, federation: Federation) -> Metrics:
+    def _test_metrics(self, state: NEvoFedState, federation: Federation) -> Metrics:
         """For the report, and not charged to the search: what would be the global model now, on test rows."""
         every = self.config.test_every
         if not every or state.round % every:
             return {}
         codes = [state.bests[info.name] for info in federation.clients() if info.name in state.bests]
         winner, psi = self._global(codes, federation, test_evaluation=True)
-        test = self._judge([codes[winner]], federation.test_holders(), "test", federation, test_evaluation=True)
+        test = self._evaluate([codes[winner]], federation.test_holders(), "test", federation, test_evaluation=True)
         if not test:
             return {"psi": float(psi[winner])}
         return {"psi": float(psi[winner]), **_metrics([found[0] for found in test.values()], "test_")}
 
     def _candidate(
-        self, label: str, picks: list[str], code: Array, psi: float, place: int, validation: Judged, test: Judged
+        self, label: str, picks: list[str], code: Array, psi: float, place: int, validation: Evaluated, test: Evaluated
     ) -> Candidate:
         network = expressed(self._genome(code))
         architecture = self._architecture(network)
         cost = spaces.cost(architecture)
         tested = {name: found[place] for name, found in test.items()}
-        judged = [found[place] for found in validation.values()] or list(tested.values())
-        objectives: dict[str, float] = {"error": _metrics(judged, "")["error"]} if judged else {}
+        counts = [found[place] for found in validation.values()] or list(tested.values())
+        objectives: dict[str, float] = {"error": _metrics(counts, "")["error"]} if counts else {}
         objectives |= _metrics(list(tested.values()), "test_") if tested else {}
         objectives |= {"psi": float(psi), "hidden": len(network.node) - self.settings.outputs}
         objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": len(code)}
-        figures = {
+        own = {
             name: {"test_f1": weighted_f1(found), "test_error": 1.0 - accuracy(found), "test_rows": int(found.sum())}
             for name, found in tested.items()
         }
-        return Candidate(label, architecture, objectives, picks, weights_of(network), clients=figures)
+        return Candidate(label, architecture, objectives, picks, weights_of(network), clients=own)
 
     def _architecture(self, network: Population) -> dict[str, Any]:
         reading = {name: value for name, value in asdict(self.reading).items() if name != "edges"}
@@ -295,9 +275,9 @@ class NEvoFed:
         return decode(code, self.limits)
 
     def _payload(self) -> Payload:
-        """What every task tells; as a tensor it is sent to a client once and only named afterwards."""
-        told = {"settings": self.settings.to_plain(), "reading": asdict(self.reading)}
-        return {"told": Tensors({"settings": np.frombuffer(wire.canonical(told).encode(), np.uint8)})}
+        """The settings in every task; as a tensor they are sent to a client once and only named afterwards."""
+        settings = {"settings": self.settings.to_plain(), "reading": asdict(self.reading)}
+        return {"told": Tensors({"settings": np.frombuffer(wire.canonical(settings).encode(), np.uint8)})}
 
 
 def _metrics(found: Sequence[Array], prefix: str) -> dict[str, float]:
@@ -320,10 +300,10 @@ def _rows(client: Client, part: Part) -> tuple[Array, Array]:
     return x.reshape(len(x), -1), y
 
 
-def _told(payload: Payload) -> tuple[NeatSettings, Reading]:
-    told = json.loads(payload["told"]["settings"].tobytes())
-    reading = {**told["reading"], "edges": tuple(told["reading"]["edges"])}
-    return NeatSettings.from_plain(told["settings"]), Reading(**reading)
+def _settings(payload: Payload) -> tuple[NeatSettings, Reading]:
+    given = json.loads(payload["told"]["settings"].tobytes())
+    reading = {**given["reading"], "edges": tuple(given["reading"]["edges"])}
+    return NeatSettings.from_plain(given["settings"]), Reading(**reading)
 
 
 def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
@@ -332,8 +312,8 @@ def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
 
 
 def _update_job(payload: Payload, client: Client) -> Payload:
-    """Lines 27-33: so many generations on the client's own training rows; the best network so far."""
-    settings, reading = _told(payload)
+    """Lines 27-33: generations on the client's own training rows; the best network so far."""
+    settings, reading = _settings(payload)
     x, y = _rows(client, "train")
     present = np.unique(y)
     if len(present) == 1 and payload["one_class"] == "refuse":
@@ -361,7 +341,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
 
 def _welcome_job(payload: Payload, client: Client) -> Payload:
     """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
-    settings, reading = _told(payload)
+    settings, reading = _settings(payload)
     limits = Limits.of(settings)
     guests = joined([decode(code, limits) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
@@ -370,9 +350,9 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
     return {"stayed": stayed}
 
 
-def _judge_job(payload: Payload, client: Client) -> Payload:
+def _evaluate_job(payload: Payload, client: Client) -> Payload:
     """Lines 41-44."""
-    settings, reading = _told(payload)
+    settings, reading = _settings(payload)
     limits = Limits.of(settings)
     genomes = joined([decode(code, limits) for code in payload["genomes"]])
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
@@ -380,7 +360,7 @@ def _judge_job(payload: Payload, client: Client) -> Payload:
 
 def _importance_job(payload: Payload, client: Client) -> Payload:
     """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
-    settings, reading = _told(payload)
+    settings, reading = _settings(payload)
     genome = decode(payload["genome"], Limits.of(settings))
     x, y = _rows(client, "test")
     shuffled = []
@@ -394,4 +374,4 @@ def _importance_job(payload: Payload, client: Client) -> Payload:
     return {"confusions": np.array(shuffled), "confusion": scoring.confusions(genome, x, y, reading)[0]}
 
 
-JOBS = {"update": _update_job, "welcome": _welcome_job, "judge": _judge_job, "importance": _importance_job}
+JOBS = {"update": _update_job, "welcome": _welcome_job, "evaluate": _evaluate_job, "importance": _importance_job}

@@ -1,10 +1,10 @@
 """Offline federated evolutionary search: the comparator of the real-time paper.
 
 H. Zhu and Y. Jin, "Real-time Federated Evolutionary Neural Architecture Search", section IV-G: the same space and the
-same NSGA-II, but every new individual starts from fresh random weights and is trained by all clients that take part.
+same NSGA-II, but every new individual starts from fresh random weights and is trained by all participating clients.
 
     for each generation:                                   Offline._generation
-        breed N offspring, initialise each anew            ChoiceSearch.offspring, Offline._fresh
+        breed N offspring, initialise each from scratch    ChoiceSearch.offspring, Offline._fresh
         all clients train it for one round (FedAvg)        Offline._average
         its error on the clients' validation parts         Offline._error
         select N of parents and offspring                  Offline._generation
@@ -27,12 +27,12 @@ from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Mean
+from atoll.clients import calibrated
 from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Metrics
 from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
-from atoll.methods.measure import calibrated, failure_reasons
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
@@ -72,7 +72,7 @@ class OfflineState:
     trained: dict[str, Any]  # name of a key -> its weights, in the final training; empty before that
 
 
-class Offline(ChoiceSearch):
+class Offline(ChoiceSearch[OfflineState]):
     """The server's side."""
 
     name: ClassVar[str] = "offline"
@@ -81,7 +81,6 @@ class Offline(ChoiceSearch):
     )
     Config: ClassVar[type[OfflineConfig]] = OfflineConfig
     State: ClassVar[type[OfflineState]] = OfflineState
-    centralised: ClassVar[bool] = False
     config: OfflineConfig
 
     def init(self, federation: Federation, rng: Generator) -> OfflineState:
@@ -93,13 +92,6 @@ class Offline(ChoiceSearch):
             return self._generation(state, participating, federation, rng)
         return self._final_round(state, participating, federation, rng)
 
-    def done(self, state: OfflineState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: OfflineState) -> list[Candidate]:
-        """None: before the end no network has had its training."""
-        return []
-
     def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
         """High and Knee, measured and calibrated on all clients."""
         everyone, finalists = federation.clients(), picked_keys(state.parents, state.objectives)
@@ -108,7 +100,7 @@ class Offline(ChoiceSearch):
             weights: Tensors = state.trained[name]
             error = self._error(key, weights, everyone, "validation", federation)
             if error is None:
-                raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
+                raise TooFewReplies("no client returned validation counts", code="too-few-replies")
             test_error = self._error(key, weights, federation.test_holders(), "test", federation)
             statistics = calibrated(federation, everyone, choice.sub_model(self.architecture, key), weights)
             values = self.values(error, self.cost(key), everyone)
@@ -157,15 +149,13 @@ class Offline(ChoiceSearch):
         participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> tuple[Tensors | None, str]:
-        """One round of federated averaging of one network; None, and why, if nobody trained it."""
+        """One round of federated averaging of one network; None, and why, if no client trained it."""
         rows = {info.name: info.sizes["train"] for info in participating}
-        mean, errors = Mean(), []
-        for reply in federation.map([self.train_task(key, weights, rounds_done, info) for info in participating]):
-            if reply.ok:
-                mean.add(reply.payload["weights"], rows[reply.task.client])
-            else:
-                errors.append(reply.error)
-        return (mean.result() if mean.weight else None), failure_reasons(errors)
+        mean, tasks = Mean(), [self.train_task(key, weights, rounds_done, info) for info in participating]
+        replies = federation.collect(tasks, minimum=0)
+        for reply in replies:
+            mean.add(reply.payload["weights"], rows[reply.task.client])
+        return (mean.result() if mean.weight else None), replies.reasons
 
     def _error(
         self,
@@ -175,7 +165,7 @@ class Offline(ChoiceSearch):
         part: Part,
         federation: Federation,
     ) -> float | None:
-        """The share of wrong rows over all holders of this part; None if nobody has or says it."""
+        """The share of wrong rows over all holders of this part; None if no client has or returns it."""
         correct, rows, _ = self.count([key], weights, holders, part, federation)
         return 1.0 - int(correct[0]) / rows if rows else None
 
@@ -191,7 +181,7 @@ class Offline(ChoiceSearch):
         finalists = picked_keys(state.parents, state.objectives)
         keys = {key_name(key): key for key in finalists.values()}
         trained: dict[str, Tensors] = {}
-        problems: dict[str, str] = {}  # of those that nobody trained
+        problems: dict[str, str] = {}  # of those that no client trained
         for name, key in keys.items():
             before = state.trained[name] if name in state.trained else self._fresh(key, rng)
             rounds_done = state.round - self.config.searching
@@ -208,7 +198,7 @@ class Offline(ChoiceSearch):
         for name, key in keys.items():
             error = self._error(key, trained[name], participating, "validation", federation)
             if error is None:
-                raise TooFewReplies("no client answered with its validation counts", code="too-few-replies")
+                raise TooFewReplies("no client returned validation counts", code="too-few-replies")
             values.append(self.values(error, self.cost(key), participating))
         new = OfflineState(state.round + 1, state.parents, state.objectives, trained)
         return new, self._final_metrics(new, finalists, values, federation) | {"untrained": list(problems)}
@@ -230,5 +220,5 @@ class Offline(ChoiceSearch):
             tests = {n: self._error(key, state.trained[n], test_holders, "test", federation) for n, key in keys.items()}
         for pick, key in finalists.items():
             name = key_name(key)
-            metrics[pick] = self.figures(key, errors[name], tests.get(name))
+            metrics[pick] = self.network_metrics(key, errors[name], tests.get(name))
         return metrics

@@ -7,12 +7,12 @@ communication round, and the best networks of each round are ready for use. In t
      3      initialise the master                            Realtime.init
      7      sample parents' choice keys                      ChoiceSearch.first_parents
     10-12   breed offspring on the keys' bits                ChoiceSearch.offspring
-    14      m = C * K clients take part                      ChoiceSearch.taking_part
+    14      m = C * K clients participate                    ChoiceSearch.participating
     15-26   round 1: parents train, one group each           Realtime._train
     28-41   offspring train, weights inherited               Realtime._train
     43-49   all 2N keys measured on all m clients            Realtime._measure
     50-53   non-dominated sorting and selection              Realtime.step
-    57-68   client: train one sub-network                    choice_search._train_job
+    57-68   client: train one sub-network                    clients/jobs.py, train
 
 What the offline comparator needs as well is in `choice_search.py`. Readings that differ from the paper's letter are in
 docs/papers.md.
@@ -29,6 +29,7 @@ import numpy as np
 from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Average, PartialMean
 from atoll.algorithms.sampling import groups, participants
+from atoll.clients import calibrated_together
 from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.federation.base import Federation
@@ -44,7 +45,6 @@ from atoll.methods.choice_search import (
     picked,
     picked_keys,
 )
-from atoll.methods.measure import calibrated_together, failure_reasons
 from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
@@ -81,14 +81,13 @@ class RealtimeState:
     ready: dict[str, Any]  # pick -> fixed batch norm statistics of the networks on offer
 
 
-class Realtime(ChoiceSearch):
+class Realtime(ChoiceSearch[RealtimeState]):
     """The server's side."""
 
     name: ClassVar[str] = "realtime"
     summary: ClassVar[str] = "evolve sub-networks of a shared master while the federation trains; usable at every round"
     Config: ClassVar[type[RealtimeConfig]] = RealtimeConfig
     State: ClassVar[type[RealtimeState]] = RealtimeState
-    centralised: ClassVar[bool] = False
     config: RealtimeConfig
 
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
@@ -112,9 +111,6 @@ class Realtime(ChoiceSearch):
         ready = self._snapshot_statistics(master, parents, values, participating, federation)
         new = RealtimeState(state.round + 1, master, parents, values, ready)
         return new, self._metrics(new, federation) | {"untrained": untrained}
-
-    def done(self, state: RealtimeState) -> bool:
-        return state.round >= self.config.rounds
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
         """High and Knee as they are now."""
@@ -146,25 +142,17 @@ class Realtime(ChoiceSearch):
         federation: Federation,
         rng: Generator,
     ) -> tuple[Tensors, list[str]]:
-        """Each key is trained by its own group of clients; the new master, and the keys that nobody trained."""
+        """Each key is trained by its own group of clients; the new master, and the keys that no client trained."""
         infos = {info.name: info for info in participating}
         tasks = [
             self.train_task(key, self._slice(master, key), rounds_done, infos[name])
             for key, group in zip(keys, groups(list(infos), len(keys), rng), strict=True)
             for name in group
         ]
-        mean, trained, errors = PartialMean(master, self.config.average), set(), []
-        for reply in federation.map(tasks):
-            if reply.ok:
-                mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
-                trained.add(key_name(reply.task.payload["key"]))
-            else:
-                errors.append(reply.error)
-        if not trained:
-            raise TooFewReplies(
-                f"none of {len(tasks)} clients returned a usable sub-model ({failure_reasons(errors)})",
-                code="too-few-replies",
-            )
+        mean, trained = PartialMean(master, self.config.average), set()
+        for reply in federation.collect(tasks, what="a usable sub-model"):
+            mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
+            trained.add(key_name(reply.task.payload["key"]))
         return mean.result(), [key_name(key) for key in keys if key_name(key) not in trained]
 
     # -- lines 43-49: objectives of all 2N keys ------------------------------------------------------------------------
@@ -178,7 +166,7 @@ class Realtime(ChoiceSearch):
     ) -> list[list[float]]:
         correct, rows, problem = self.count(keys, master, participating, "validation", federation)
         if not rows:
-            raise TooFewReplies(f"no client answered with its validation counts ({problem})", code="too-few-replies")
+            raise TooFewReplies(f"no client returned validation counts ({problem})", code="too-few-replies")
         return [
             self.values(1.0 - right / rows, self.cost(key), participating)
             for key, right in zip(keys, correct.tolist(), strict=True)
@@ -221,7 +209,7 @@ class Realtime(ChoiceSearch):
             picks = picked(np.array(state.objectives))
             errors = self._test_errors(state, sorted(set(picks.values())), federation)
             for pick, i in picks.items():
-                metrics[pick] = self.figures(state.parents[i], state.objectives[i][0], errors.get(i))
+                metrics[pick] = self.network_metrics(state.parents[i], state.objectives[i][0], errors.get(i))
         return metrics
 
     def _test_errors(

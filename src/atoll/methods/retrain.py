@@ -1,11 +1,11 @@
 """Given networks trained by federated averaging, side by side in one run: how chosen ones are validated, and tuned.
 
-The papers validate what a search found by training it anew, on data of another partition too, beside a standard
+The papers validate what a search found by training it from scratch, on data of another partition too, beside a standard
 network. `atoll retrain RUN --pick ...` fills in the networks from a run of any method; an experiment file may also
 write them down (the sparsity study of the multi-objective paper does). Sparse networks are trained by modified SET, all
-others by plain federated averaging; both are in `set_fedavg`.
+others by plain federated averaging; both are in `clients/training_round.py`.
 
-With `--from found` networks go on from the weights that the search left them with: the FL-tune of federated NetAdapt
+With `--from found` training resumes from the weights that the search left: the FL-tune of federated NetAdapt
 (Yuan et al., section 4.4). With `groups` they are trained in parallel, each on a group of clients of its own.
 """
 
@@ -18,13 +18,11 @@ from pydantic import Field, field_validator
 
 from atoll import spaces
 from atoll.algorithms.sampling import choose, partition
+from atoll.clients import FederatedModel, LocalTraining, calibrated, count_correct, fresh, resumed, train_models
 from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.federation.base import Federation
-from atoll.methods.augmented import AugmentedConfig
-from atoll.methods.base import Candidate, Metrics
-from atoll.methods.measure import calibrated
-from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
+from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
 from atoll.rng import Generator, stream
 from atoll.store.weights import found_weights
 from atoll.training.calibration import statistics_form
@@ -46,14 +44,12 @@ class RetrainConfig(AugmentedConfig):
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
-    # Name -> model file of a run, whose weights this network goes on from; the others start from scratch.
+    # Name -> model file of a run, whose weights this network starts from; the others start from scratch.
     start: dict[str, str] = Field(default={})
-    groups: int = Field(default=0, ge=0)  # clients in so many groups, one network on each in turn; 0: all on all
+    groups: int = Field(default=0, ge=0)  # number of client groups, one network on each in turn; 0: all on all
     balance: float = Field(default=1.1, ge=1)  # of the groups' sizes, see algorithms/sampling.py
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
-    test_every: int = Field(
-        default=1, ge=0
-    )  # rounds between looks at the test data, for the report; 0: only at the end
+    test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     @field_validator("networks")
     @classmethod
@@ -103,21 +99,21 @@ class RetrainState:
     diverged: list[str]
 
 
-class Retrain:
+class Retrain(Method[RetrainState]):
     """The server's side."""
 
     name: ClassVar[str] = "retrain"
     summary: ClassVar[str] = "train given networks side by side: the validation, or the last tuning, of what was found"
     Config: ClassVar[type[RetrainConfig]] = RetrainConfig
     State: ClassVar[type[RetrainState]] = RetrainState
-    centralised: ClassVar[bool] = False
+    config: RetrainConfig
 
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
-        self.config = config.model_copy(update={"networks": config.for_data(schema)})
+        super().__init__(config.model_copy(update={"networks": config.for_data(schema)}), schema)
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
         cosine = config.rounds if config.schedule == "cosine" else 0
         own = {name: getattr(config, name) for name in names}
-        self.training = Settings(**own, cosine=cosine, extras=config.extras())
+        self.training = LocalTraining(**own, cosine=cosine, extras=config.extras())
 
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
@@ -125,16 +121,16 @@ class Retrain:
         started = []
         for name, arch in self.config.networks.items():
             if name in self.config.start:
-                started.append(veteran(name, arch, found_weights(self.config.start[name], arch)))
+                started.append(resumed(name, arch, found_weights(self.config.start[name], arch)))
             else:
-                started.append(beginner(name, arch, stream(seed, "network", name)))
+                started.append(fresh(name, arch, stream(seed, "network", name)))
         return _state(0, started)
 
     def step(self, state: RetrainState, federation: Federation, rng: Generator) -> tuple[RetrainState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         own = self._own_clients(chosen)
-        trained = train_round(federation, self._trainees(state), chosen, self.training, state.round, own)
+        trained = train_models(federation, self._models(state), chosen, self.training, state.round, own)
         new = _state(state.round + 1, trained)
         validation = count_correct(federation, trained, chosen, "validation", own=own)
         every = self.config.test_every
@@ -148,15 +144,9 @@ class Retrain:
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
-    def done(self, state: RetrainState) -> bool:
-        return state.round >= self.config.rounds
-
-    def snapshots(self, state: RetrainState) -> list[Candidate]:
-        return []
-
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network; `high` is the one of the lowest error."""
-        trained = self._trainees(state)
+        trained = self._models(state)
         everyone = federation.clients()
         validation = count_correct(federation, trained, everyone, "validation")
         test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
@@ -187,14 +177,14 @@ class Retrain:
         members = [[chosen[member] for member in group] for group in groups]
         return {name: members[number % count] for number, name in enumerate(self.config.networks)}
 
-    def _trainees(self, state: RetrainState) -> list[Trainee]:
+    def _models(self, state: RetrainState) -> list[FederatedModel]:
         return [
-            Trainee(name, arch, state.networks[name], state.connections[name], diverged=name in state.diverged)
+            FederatedModel(name, arch, state.networks[name], state.connections[name], diverged=name in state.diverged)
             for name, arch in self.config.networks.items()
         ]
 
 
-def _state(number: int, trained: list[Trainee]) -> RetrainState:
+def _state(number: int, trained: list[FederatedModel]) -> RetrainState:
     return RetrainState(
         number,
         {one.name: one.weights for one in trained},
@@ -204,11 +194,11 @@ def _state(number: int, trained: list[Trainee]) -> RetrainState:
 
 
 def _metrics(
-    one: Trainee,
+    one: FederatedModel,
     validation: dict[str, tuple[int, int]],
     test: dict[str, tuple[int, int]],
 ) -> dict[str, Any]:
-    """One network's figures of a round; those that nobody could measure are left out."""
+    """One network's metrics of a round; those without any counts are left out."""
     row: dict[str, Any] = {"connections": one.connections}
     for prefix, counts in (("", validation), ("test_", test)):
         right, rows = counts.get(one.name, (0, 0))
@@ -219,6 +209,3 @@ def _metrics(
     if one.diverged:
         row["diverged"] = True
     return row
-
-
-JOBS: dict[str, Any] = {}  # its clients' work is in `set_fedavg` and `measure`

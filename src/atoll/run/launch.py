@@ -143,7 +143,7 @@ def _engine(
     engine = find_engine(experiment.engine.name)(request)
     if experiment.network is None:
         return engine
-    return on_network(engine, experiment.network, request, getattr(method, "takes_late", False))
+    return on_network(engine, experiment.network, request, method.takes_late)
 
 
 def _run(

@@ -20,6 +20,14 @@ class Cost:
     bytes: int
 
 
+def training_macs(cost: Cost, rows: int, epochs: int = 1, extra_passes: int = 0) -> int:
+    """Multiply-accumulates of training on these rows: a training pass counts as three forward ones.
+
+    `extra_passes` are forward passes over the same rows, such as an evaluation after the training.
+    """
+    return cost.macs * rows * (3 * epochs + extra_passes)
+
+
 def canonical(arch: Mapping[str, Any]) -> str:
     """One spelling for equal architectures: the key of every cache."""
     return json.dumps(arch, sort_keys=True, separators=(",", ":"))

@@ -80,7 +80,7 @@ def search_locally(
     return Searched(values(tensors, parameters), correct, settings.epochs * len(rows))
 
 
-def judged_rows(train: int, validation: int, settings: Alternation) -> int:
+def validation_rows(train: int, validation: int, settings: Alternation) -> int:
     """Rows that a local search judges alphas by: for every batch of training rows one of the validation rows."""
     batches = settings.epochs * len(bounds(train, settings.batch))
     lengths = [stop - start for start, stop in bounds(validation, settings.batch)]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
 from atoll.training.batches import Rows, bounds
-from atoll.training.metrics import Counts
+from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
 from atoll.training.sgd import Forward
 
@@ -24,7 +24,7 @@ def evaluate(
     classes: int | None = None,
     forward: Forward | None = None,
     device: str = "cpu",
-) -> Counts:
+) -> ConfusionCounts:
     """Counts over all rows, in their given order: with batch norm the batches are part of the result.
 
     `classes` is needed only for a part without rows. `forward` as in `train`.
@@ -33,7 +33,7 @@ def evaluate(
     rows = Rows(x, y, module, device)
     if not len(rows) and classes is None:
         raise ValueError("no rows to evaluate: ask clients with rows in this part, or say how many classes there are")
-    counts = Counts.zero(classes or 0)
+    counts = ConfusionCounts.zero(classes or 0)
     run = forward or module
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
@@ -43,9 +43,9 @@ def evaluate(
     return counts
 
 
-def counted(logits: Tensor, labels: Tensor) -> Counts:
+def counted(logits: Tensor, labels: Tensor) -> ConfusionCounts:
     """The counts of one batch."""
     classes = logits.shape[1]
     pairs = (labels * classes + logits.argmax(1)).cpu().numpy()
     confusion = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
-    return Counts(confusion.astype(np.int64), float(functional.cross_entropy(logits, labels, reduction="sum")))
+    return ConfusionCounts(confusion.astype(np.int64), float(functional.cross_entropy(logits, labels, reduction="sum")))

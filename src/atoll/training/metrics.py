@@ -12,7 +12,7 @@ Confusion = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Counts:
+class ConfusionCounts:
     """What a network got right and wrong: `confusion[true, predicted]`, and the sum of the rows' cross-entropies."""
 
     confusion: Confusion
@@ -26,11 +26,11 @@ class Counts:
     def correct(self) -> int:
         return int(np.trace(self.confusion))
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.confusion + other.confusion, self.loss + other.loss)
+    def __add__(self, other: ConfusionCounts) -> ConfusionCounts:
+        return ConfusionCounts(self.confusion + other.confusion, self.loss + other.loss)
 
     @classmethod
-    def zero(cls, classes: int) -> Counts:
+    def zero(cls, classes: int) -> ConfusionCounts:
         return cls(np.zeros((classes, classes), np.int64))
 
     def payload(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Counts:
         return {"confusion": self.confusion, "loss": self.loss}
 
     @classmethod
-    def from_payload(cls, payload: dict[str, Any]) -> Counts:
+    def from_payload(cls, payload: dict[str, Any]) -> ConfusionCounts:
         return cls(np.asarray(payload["confusion"], np.int64), float(payload["loss"]))
 
 

@@ -17,7 +17,7 @@ from atoll.core.messages import Array, Tensors
 from atoll.spaces.choice.space import ChoiceNetwork, check_key
 from atoll.training.batches import Rows, bounds
 from atoll.training.evaluation import counted
-from atoll.training.metrics import Counts
+from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
 
 
@@ -39,7 +39,7 @@ def evaluate_keys(
     *,
     classes: int | None = None,
     device: str = "cpu",
-) -> list[Counts]:
+) -> list[ConfusionCounts]:
     """Counts of every key, in the order of `keys`: equal to `evaluate` of its sub-model alone, to the bit.
 
     `module` is a master and `weights` its weights, at least those that the keys use. `classes` is needed only for a
@@ -50,7 +50,7 @@ def evaluate_keys(
     rows = Rows(x, y, module, device)
     if not len(rows) and classes is None:
         raise ValueError("no rows to evaluate: ask clients with rows in this part, or say how many classes there are")
-    counts: list[Counts | None] = [None] * len(keys)
+    counts: list[ConfusionCounts | None] = [None] * len(keys)
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
@@ -59,7 +59,7 @@ def evaluate_keys(
                 for position in positions:
                     before = counts[position]
                     counts[position] = found if before is None else before + found
-    return [Counts.zero(classes or 0) if count is None else count for count in counts]
+    return [ConfusionCounts.zero(classes or 0) if count is None else count for count in counts]
 
 
 def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Node:

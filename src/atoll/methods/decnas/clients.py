@@ -1,59 +1,56 @@
 """What the clients of federated NetAdapt do in a round, and how the cloud asks (Algorithm 4.1, lines 17-22, 27-38).
 
-A client keeps its weight change in its memory until the cloud has decided who goes on; then it uploads it or is told to
-forget it, so that no memory outlives a round. Where nobody will be dropped the change travels with the accuracy: that
-saves a message, and no byte of weights.
+A client holds its weight change in its memory until the cloud has decided which candidates continue; then it uploads
+the change or deletes it, so that no memory outlives a round. Where no candidate will be dropped the change travels with
+the accuracy: that saves a message, and no byte of weights.
 
-MACs: a training row counts three forward passes in each epoch, a validation row one; scoring the previous network, once
-for each group and iteration, counts its own MACs. Uploading counts none.
+MACs: training as in `training_macs`, one forward pass for a validation row; scoring the previous network, once for each
+group and iteration, counts its own MACs. Uploading counts none.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
+from atoll.clients import jobs
 from atoll.core.checks import Count, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.measure import TEST_BATCH
+from atoll.spaces.cost import training_macs
 from atoll.training.client import Client
-from atoll.training.evaluation import evaluate
-from atoll.training.networks import network
-from atoll.training.sgd import TrainSettings, train
 
 TUNE, UPLOAD = "atoll.methods.decnas.clients:tune", "atoll.methods.decnas.clients:upload"
 
 
 @dataclass(frozen=True)
-class Contender:
+class PrunedCandidate:
     """PM_i: the iteration's network with one unit pruned."""
 
     unit: str
     architecture: dict[str, Any]
     weights: Tensors
     group: int | None = None  # of the iteration's groups; None: it waits for one
-    avoid: int | None = None  # the group it was taken from because nobody there answered
+    avoid: int | None = None  # the group it was taken from because no client there answered
 
-    def fused(self, mean: Mean) -> Contender:
+    def fused(self, mean: Mean) -> PrunedCandidate:
         """Line 31: PM_i + grad; unchanged if no change was uploaded. Its group has answered: nothing to avoid."""
         change = mean.result() if mean.weight else {}
         weights = self.weights.replaced({name: self.weights[name] + change[name] for name in change})
-        return Contender(self.unit, self.architecture, weights, self.group)
+        return PrunedCandidate(self.unit, self.architecture, weights, self.group)
 
-    def sent_away(self) -> Contender:
+    def sent_away(self) -> PrunedCandidate:
         """It waits for another group."""
-        return Contender(self.unit, self.architecture, self.weights, None, self.group)
+        return PrunedCandidate(self.unit, self.architecture, self.weights, None, self.group)
 
 
 @dataclass
-class Tally:
-    """What a contender's group said in one round."""
+class GroupCounts:
+    """What a candidate's group returned in one round."""
 
     correct: int = 0
     rows: int = 0
@@ -73,69 +70,72 @@ class Orders:
 
     round: int
     training: Mapping[str, Any]  # the fields of TrainSettings
-    hold: bool  # keep the change until it is asked for
+    hold: bool  # clients hold the change until it is asked for
     previous: Mapping[str, Any]
-    judge_sent: bool = False  # the network as it was sent, not as local training leaves it
+    evaluate_sent: bool = False  # the network as it was sent, not as local training leaves it
 
 
 def tune(
     federation: Federation,
-    contenders: Sequence[Contender],
+    candidates: Sequence[PrunedCandidate],
     groups: Sequence[Sequence[ClientInfo]],
     orders: Orders,
     scored: Mapping[str, Sequence[int]],
-) -> tuple[dict[str, Tally], dict[str, list[int]]]:
-    """Lines 17-22: every contender is trained and tested by its group.
+) -> tuple[dict[str, GroupCounts], dict[str, list[int]]]:
+    """Lines 17-22: every candidate is trained and tested by its group.
 
-    `scored` are the groups that have said what GM_{t-1} gets right (of how many rows); the answer has the others too. A
-    contender whose group has several to tune waits its turn there: tasks of one client are done in this order.
+    `scored` are the groups that have counted what GM_{t-1} gets right (of how many rows); the second value returned has
+    the others too. A candidate whose group has several to tune waits its turn there: tasks of one client are done in
+    this order.
     """
-    known = {group: list(counts) for group, counts in scored.items()}
-    asked: list[tuple[Contender, ClientInfo]] = []
+    known = {group: list(before) for group, before in scored.items()}
+    infos = {info.name: info for group in groups for info in group}
+    by_unit = {one.unit: one for one in candidates}
     tasks = []
-    first_here = {one.group: one.unit for one in reversed(contenders)}
-    for one in contenders:
+    first_here = {one.group: one.unit for one in reversed(candidates)}
+    for one in candidates:
         assert one.group is not None
         asks = str(one.group) not in scored and first_here[one.group] == one.unit
-        asked += [(one, info) for info in groups[one.group]]
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
-    tallies = {one.unit: Tally() for one in contenders}
-    for (one, info), reply in zip(asked, federation.map(tasks), strict=True):
-        tally, rows = tallies[one.unit], info.sizes["validation"]
-        if not reply.ok:
-            tally.errors.append(reply.error or "")
-            continue
-        tally.answered.append(info)
-        tally.correct += reply.payload["correct"]
-        tally.rows += rows
+    counted = {one.unit: GroupCounts() for one in candidates}
+    replies = federation.collect(tasks, minimum=0)
+    for reply in replies:
+        one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
+        counts, rows = counted[one.unit], info.sizes["validation"]
+        counts.answered.append(info)
+        counts.correct += reply.payload["correct"]
+        counts.rows += rows
         if "change" in reply.payload:
-            tally.mean.add(reply.payload["change"], info.sizes["train"])
+            counts.mean.add(reply.payload["change"], info.sizes["train"])
         if "previous" in reply.payload:
-            counts = known.setdefault(str(one.group), [0, 0])
-            counts[:] = counts[0] + reply.payload["previous"], counts[1] + rows
-    return tallies, known
+            before = known.setdefault(str(one.group), [0, 0])
+            before[:] = before[0] + reply.payload["previous"], before[1] + rows
+    for failure in replies.failures:
+        counted[failure.task.payload["candidate"]].errors.append(failure.error or "")
+    return counted, known
 
 
-def collect(federation: Federation, kept: Sequence[Contender], tallies: Mapping[str, Tally], round_number: int) -> None:
-    """Lines 27-30: the survivors' clients upload, all others are told to forget. Changes are added to the tallies."""
-    wanted: dict[str, list[Contender]] = {info.name: [] for tally in tallies.values() for info in tally.answered}
-    rows = {info.name: info.sizes["train"] for tally in tallies.values() for info in tally.answered}
-    for one in kept:
-        for info in tallies[one.unit].answered:
+def upload(
+    federation: Federation, survivors: Sequence[PrunedCandidate], counted: Mapping[str, GroupCounts], round_number: int
+) -> None:
+    """Lines 27-30: the survivors' clients upload, all others delete. Changes are added to the counts."""
+    wanted: dict[str, list[PrunedCandidate]] = {
+        info.name: [] for counts in counted.values() for info in counts.answered
+    }
+    rows = {info.name: info.sizes["train"] for counts in counted.values() for info in counts.answered}
+    for one in survivors:
+        for info in counted[one.unit].answered:
             wanted[info.name].append(one)
-    errors = []
-    for reply in federation.map([upload_task(name, ones, round_number) for name, ones in wanted.items()]):
-        if not reply.ok:
-            errors.append(f"{reply.task.client}: {reply.error}")
-            continue
+    replies = federation.collect([upload_task(name, ones, round_number) for name, ones in wanted.items()], minimum=0)
+    for reply in replies:
         for one, change in zip(wanted[reply.task.client], reply.payload["changes"], strict=True):
-            tallies[one.unit].mean.add(change, rows[reply.task.client])
-    if not any(tallies[one.unit].mean.weight for one in kept):
-        raise TooFewReplies(f"no client uploaded a weight change ({'; '.join(errors[:2])})", code="too-few-replies")
+            counted[one.unit].mean.add(change, rows[reply.task.client])
+    if not any(counted[one.unit].mean.weight for one in survivors):
+        raise TooFewReplies(f"no client uploaded a weight change ({replies.reasons})", code="too-few-replies")
 
 
-def tune_task(one: Contender, info: ClientInfo, orders: Orders, asks: bool) -> Task:
-    """Train and test this contender; `asks`: score GM_{t-1} too."""
+def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool) -> Task:
+    """Train and test this candidate; `asks`: score GM_{t-1} too."""
     rows = info.sizes
     payload: Payload = {
         "round": orders.round,
@@ -145,13 +145,13 @@ def tune_task(one: Contender, info: ClientInfo, orders: Orders, asks: bool) -> T
         "training": dict(orders.training),
         "hold": orders.hold,
     }
-    passes = 3 * orders.training["epochs"] * rows["train"] + rows["validation"]
-    macs = spaces.cost(one.architecture).macs * passes
+    cost = spaces.cost(one.architecture)
+    macs = training_macs(cost, rows["train"], orders.training["epochs"]) + cost.macs * rows["validation"]
     returns: dict[str, Any] = {"correct": Count(rows["validation"])}
     if not orders.hold:
         returns["change"] = TensorsLike.of(one.weights)
-    if orders.judge_sent:
-        payload["judge_sent"] = True
+    if orders.evaluate_sent:
+        payload["evaluate_sent"] = True
     if asks:
         before = orders.previous
         payload["previous"] = {"architecture": before["architecture"], "weights": before["weights"]}
@@ -160,8 +160,8 @@ def tune_task(one: Contender, info: ClientInfo, orders: Orders, asks: bool) -> T
     return Task(f"tune:{one.unit}:{info.name}", info.name, TUNE, payload, macs, returns)
 
 
-def upload_task(client: str, wanted: Sequence[Contender], round_number: int) -> Task:
-    """Hand over the weight changes of these contenders and forget all of this round's."""
+def upload_task(client: str, wanted: Sequence[PrunedCandidate], round_number: int) -> Task:
+    """Upload the weight changes of these candidates and delete all of this round's."""
     payload: Payload = {"round": round_number, "wanted": [one.unit for one in wanted]}
     returns = {"changes": [TensorsLike.of(one.weights) for one in wanted]}
     return Task(f"upload:{client}", client, UPLOAD, payload, 0, returns)
@@ -171,41 +171,30 @@ def upload_task(client: str, wanted: Sequence[Contender], round_number: int) -> 
 
 
 def _tune_job(payload: Payload, client: Client) -> Payload:
-    """Client_Operation: train for E epochs, test on the validation part, keep the weight change."""
-    x, y = client.data.part("train")
-    before: Tensors = payload["weights"]
-    module = network(payload["architecture"], client.device)
-    settings = TrainSettings(**payload["training"])
-    after = train(module, before, x, y, settings, client.rng, device=client.device).weights
+    """Client_Operation: train for E epochs, test on the validation part, hold the weight change."""
+    architecture, before = payload["architecture"], payload["weights"]
+    after = jobs.train(payload | payload["training"], client)["weights"]
     change = Tensors({name: after[name] - before[name] for name in before})
-    judged = before if payload.get("judge_sent") else after
-    answer: Payload = {"correct": _correct(payload["architecture"], judged, client)}
+    tested = before if payload.get("evaluate_sent") else after
+    reply: Payload = {"correct": jobs.correct_rows(architecture, tested, client, "validation")}
     if "previous" in payload:
-        answer["previous"] = _correct(payload["previous"]["architecture"], payload["previous"]["weights"], client)
+        previous = payload["previous"]
+        reply["previous"] = jobs.correct_rows(previous["architecture"], previous["weights"], client, "validation")
     if not payload["hold"]:
-        return {**answer, "change": change}
+        return {**reply, "change": change}
     if client.memory.get("round") != payload["round"]:  # what an earlier round left here will not be asked for
         client.memory.clear()
         client.memory.update({"round": payload["round"], "changes": {}})
     client.memory["changes"][payload["candidate"]] = change
-    return answer
+    return reply
 
 
 def _upload_job(payload: Payload, client: Client) -> Payload:
-    """Lines 27-29: the changes that are asked for; the others are forgotten."""
-    kept = client.memory.get("changes", {}) if client.memory.get("round") == payload["round"] else {}
-    changes = [kept[candidate] for candidate in payload["wanted"]]
+    """Lines 27-29: the changes that are asked for; the others are deleted."""
+    held = client.memory.get("changes", {}) if client.memory.get("round") == payload["round"] else {}
+    changes = [held[candidate] for candidate in payload["wanted"]]
     client.memory.clear()
     return {"changes": changes}
 
 
-def _correct(architecture: dict[str, Any], weights: Tensors, client: Client) -> int:
-    """Correct validation rows. A network that computes no finite numbers gets none right."""
-    x, y = client.data.part("validation")
-    if not len(y):
-        return 0
-    counts = evaluate(network(architecture, client.device), weights, x, y, TEST_BATCH, device=client.device)
-    return counts.correct if math.isfinite(counts.loss) else 0
-
-
-JOBS: dict[str, Any] = {"tune": _tune_job, "upload": _upload_job}
+JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "upload": _upload_job}

@@ -1,4 +1,4 @@
-"""What federated NetAdapt gives away: the sequence of networks, measured and ready for use."""
+"""What federated NetAdapt found: the sequence of networks, measured and ready for use."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from typing import Any
 
 from atoll import spaces
 from atoll.algorithms import nsga2
+from atoll.clients import FederatedModel, calibrated, count_correct, evaluate_test, metrics_of
 from atoll.core.messages import ClientInfo, Tensors
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Metrics
-from atoll.methods.measure import calibrated, evaluate_test, figures
-from atoll.methods.set_fedavg import Trainee, count_correct
 from atoll.training.calibration import statistics_form
 
-Model = Mapping[str, Any]  # architecture, weights, about
+FoundNetwork = Mapping[str, Any]  # architecture, weights, about
 
 
-def candidates(
-    federation: Federation, found: Sequence[Model], resources: Callable[[dict[str, Any]], dict[str, float]], ended: str
+def found_candidates(
+    federation: Federation,
+    found: Sequence[FoundNetwork],
+    resources: Callable[[dict[str, Any]], dict[str, float]],
+    ended: str,
 ) -> list[Candidate]:
     """GM_0 to GM_T as m0 to mT, measured and calibrated on all clients. Picks: `final`, `high`, `knee`.
 
     `ended` says why the search is over; empty if its number of rounds cut it short.
     """
     everyone = federation.clients()
-    trainees = [Trainee(f"m{number}", model["architecture"], model["weights"]) for number, model in enumerate(found)]
-    validation = count_correct(federation, trainees, everyone, "validation")
-    test = count_correct(federation, trainees, federation.test_holders(), "test", test_evaluation=True)
+    models = [
+        FederatedModel(f"m{number}", model["architecture"], model["weights"]) for number, model in enumerate(found)
+    ]
+    validation = count_correct(federation, models, everyone, "validation")
+    test = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
     rows = []
-    for one in trainees:
+    for one in models:
         cost = spaces.cost(one.architecture)
         counts = {"error": validation[one.name], "test_error": test[one.name]}
         objectives = {name: 1 - right / of for name, (right, of) in counts.items() if of}
@@ -50,18 +54,18 @@ def candidates(
             ready(federation, everyone, model),
             about=dict(model["about"]) | ({"ended": ended} if ended and "final" in names else {}),
         )
-        for one, row, names, model in zip(trainees, rows, picks, found, strict=True)
+        for one, row, names, model in zip(models, rows, picks, found, strict=True)
     ]
 
 
-def ready(federation: Federation, clients: Sequence[ClientInfo], model: Model) -> Tensors:
+def ready(federation: Federation, clients: Sequence[ClientInfo], model: FoundNetwork) -> Tensors:
     """Fixed batch norm statistics from these clients' training rows; none for a network without batch norm."""
     if not statistics_form(model["architecture"]):
         return Tensors({})
     return calibrated(federation, clients, model["architecture"], model["weights"])
 
 
-def metrics_on_test(federation: Federation, model: Model) -> Metrics:
+def metrics_on_test(federation: Federation, model: FoundNetwork) -> Metrics:
     """The network on test data, for the report only."""
     counts = evaluate_test(federation, model["architecture"], model["weights"])
-    return {} if counts is None else figures(counts, "test_")
+    return {} if counts is None else metrics_of(counts, "test_")

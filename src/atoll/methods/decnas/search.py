@@ -11,13 +11,14 @@ J. Yuan et al., "Federated Neural Architecture Search" (DecNAS), Algorithm 4.1. 
     10      GM_t <- PMs[0]                                   Decnas._close_iteration
     12      FL on GM_T or other GMs                          `atoll retrain RUN --from found` (methods/retrain.py)
     14-16   wait for a free group                            Decnas._scheduled, algorithms/netadapt.py
-    17-22   train and test each PM on its group, fuse acc    decnas_clients.tune
+    17-22   train and test each PM on its group, fuse acc    clients.tune
     25-26   drop the worst                                   Decnas._places, Decnas._score, algorithms/netadapt.py
-    27-32   collect and fuse the survivors' changes          decnas_clients.collect, Contender.fused
-    34-38   Client_Operation                                 decnas_clients, its jobs
+    27-32   collect and fuse the survivors' changes          clients.upload, PrunedCandidate.fused
+    34-38   Client_Operation                                 clients.py, its jobs
 
-A group from which nobody answers gives its candidate back: it waits for another group in the next round, and is dropped
-if nobody answers there either. While candidates still compete such a one is kept beside those that have a place.
+A group from which no client answers gives its candidate back: it waits for another group in the next round, and is
+dropped if no client answers there either. While candidates still compete such a one is retained beside those that have
+a place.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from atoll import spaces
 from atoll.algorithms import netadapt
 from atoll.algorithms.netadapt import degradation, left_after, ranked, saved, scheduled
 from atoll.algorithms.sampling import partition
+from atoll.clients import FederatedModel, LocalTraining, count_correct, train_models
 from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.devices.resources import measure
 from atoll.errors import DataError, TooFewReplies
 from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
-from atoll.methods.decnas.clients import Contender, Orders, Tally, collect, tune
-from atoll.methods.decnas.results import candidates, metrics_on_test, ready
+from atoll.federation.replies import failure_reasons
+from atoll.methods.base import Candidate, Method, Metrics
+from atoll.methods.decnas.clients import GroupCounts, Orders, PrunedCandidate, tune, upload
+from atoll.methods.decnas.results import found_candidates, metrics_on_test, ready
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.methods.measure import failure_reasons
-from atoll.methods.set_fedavg import Settings, Trainee, count_correct, train_round
 from atoll.rng import Generator
 from atoll.spaces.pruned import pruning
 
@@ -52,24 +53,24 @@ class DecnasState:
     found: list[dict[str, Any]]  # GM_0, GM_1, ...: architecture, weights, statistics, about
     iteration: int = 0  # t; 0 while the start network is trained
     tuned: int = 0  # rounds of this iteration that are done
-    first: int = 0  # K_0: how many contenders it began with
-    contenders: list[dict[str, Any]] = field(default_factory=list)  # of `Contender`
+    first: int = 0  # K_0: how many candidates it began with
+    candidates: list[dict[str, Any]] = field(default_factory=list)  # of `PrunedCandidate`
     groups: list[list[str]] = field(default_factory=list)
     previous: dict[str, list[int]] = field(default_factory=dict)  # group -> correct rows of GM_{t-1}, and of how many
     ended: str = ""  # why the search is over
 
 
-class Decnas:
+class Decnas(Method[DecnasState]):
     """The server's side: the cloud."""
 
     name: ClassVar[str] = "decnas"
     summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
     Config: ClassVar[type[DecnasConfig]] = DecnasConfig
     State: ClassVar[type[DecnasState]] = DecnasState
-    centralised: ClassVar[bool] = False
+    config: DecnasConfig
 
     def __init__(self, config: DecnasConfig, schema: Schema) -> None:
-        self.config, self.schema = config, schema
+        super().__init__(config, schema)
         self.device = config.profile
         self.architecture = config.start(schema)
         self.start = self.resources(self.architecture)
@@ -85,7 +86,7 @@ class Decnas:
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
             raise DataError(
-                "decnas judges its candidates on validation rows, and no client has any: see data.split",
+                "decnas evaluates its candidates on validation rows, and no client has any: see data.split",
                 code="no-validation-rows",
             )
         trained = self.config.trained(self.schema, self.architecture)
@@ -97,7 +98,7 @@ class Decnas:
         clients = [info for info in federation.clients() if info.sizes["train"]]
         if state.iteration == 0:
             return self._start_round(state, clients, federation)
-        if not state.contenders:
+        if not state.candidates:
             state = self._open_iteration(state, clients)
         return self._cloud_one_round(state, {info.name: info for info in clients}, federation, rng)
 
@@ -113,8 +114,8 @@ class Decnas:
         return [Candidate(name, newest["architecture"], {}, ["latest"], newest["weights"], newest["statistics"])]
 
     def results(self, state: DecnasState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """The whole sequence; a search that was cut short by its number of rounds leaves its contenders behind."""
-        return candidates(federation, state.found, self.resources, state.ended)
+        """The whole sequence; a search that was cut short by its number of rounds leaves its candidates behind."""
+        return found_candidates(federation, state.found, self.resources, state.ended)
 
     # -- the start network: pre-trained, or trained here by federated averaging --------------------------------------
 
@@ -123,10 +124,10 @@ class Decnas:
     ) -> tuple[DecnasState, Metrics]:
         settings = self.config
         lr = settings.start_lr or settings.lr
-        training = Settings(settings.epochs, settings.batch, lr, 1.0, settings.momentum, settings.weight_decay)
+        training = LocalTraining(settings.epochs, settings.batch, lr, 1.0, settings.momentum, settings.weight_decay)
         (begun,) = state.found
-        before = Trainee("m0", begun["architecture"], begun["weights"])
-        (after,) = train_round(federation, [before], clients, training, state.round)
+        before = FederatedModel("m0", begun["architecture"], begun["weights"])
+        (after,) = train_models(federation, [before], clients, training, state.round)
         correct, rows = count_correct(federation, [after], clients, "validation")["m0"]
         about = {"iteration": 0, "accuracy": correct / rows if rows else None}
         new = replace(state, round=state.round + 1, found=[_model(after.architecture, after.weights, about)])
@@ -151,11 +152,11 @@ class Decnas:
 
     def _open_iteration(self, state: DecnasState, clients: Sequence[ClientInfo]) -> DecnasState:
         before = state.found[-1]
-        contenders = []
+        candidates = []
         for unit, keep in self.prunings(before["architecture"], state.iteration):
             pruned = pruning.prune(before["architecture"], before["weights"], unit.name, keep)
-            contenders.append(vars(Contender(unit.name, *pruned)))
-        return replace(state, contenders=contenders, first=len(contenders), groups=self._groups(clients))
+            candidates.append(vars(PrunedCandidate(unit.name, *pruned)))
+        return replace(state, candidates=candidates, first=len(candidates), groups=self._groups(clients))
 
     def _targets(self, arch: dict[str, Any], iteration: int) -> dict[str, float]:
         return self.config.schedule.targets(iteration, self.resources(arch), self.start, self.final)
@@ -183,9 +184,9 @@ class Decnas:
         return [[clients[member].name for member in group] for group in groups]
 
     def _close_iteration(
-        self, state: DecnasState, best: Contender, score: dict[str, Any], federation: Federation
+        self, state: DecnasState, best: PrunedCandidate, score: dict[str, Any], federation: Federation
     ) -> DecnasState:
-        """Line 10: GM_t is the contender that is left. Its score of the last round is kept with it."""
+        """Line 10: GM_t is the candidate that is left. Its score of the last round is stored with it."""
         assert best.group is not None
         members = set(state.groups[best.group])
         about = {
@@ -201,7 +202,7 @@ class Decnas:
         return self._next_iteration(self._made_ready(grown, infos, federation))
 
     def _made_ready(self, state: DecnasState, clients: Sequence[ClientInfo], federation: Federation) -> DecnasState:
-        """The newest network with fixed batch norm statistics, if it is to be offered."""
+        """The newest network with fixed batch norm statistics, if it is a snapshot."""
         *older, newest = state.found
         statistics = ready(federation, clients, newest) if self.config.snapshots else None
         return replace(state, found=[*older, {**newest, "statistics": statistics}])
@@ -222,57 +223,59 @@ class Decnas:
     ) -> tuple[DecnasState, Metrics]:
         number, rounds = state.tuned + 1, self.config.rounds_of(state.iteration)
         groups = [[clients[name] for name in group if name in clients] for group in state.groups]
-        contenders = self._scheduled(state, groups, rng)
+        candidates = self._scheduled(state, groups, rng)
         places = self._places(state, number, rounds)
         state = replace(state, round=state.round + 1)
         metrics: Metrics = {"phase": "search", "iteration": state.iteration}
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING}
-        judge_sent = self.config.judged == "sent"
-        orders = Orders(state.round, training, places < len(contenders), state.found[-1], judge_sent)
-        tallies, previous = tune(federation, contenders, groups, orders, state.previous)  # lines 14-24
+        evaluate_sent = self.config.judged == "sent"
+        orders = Orders(state.round, training, places < len(candidates), state.found[-1], evaluate_sent)
+        counted, previous = tune(federation, candidates, groups, orders, state.previous)  # lines 14-24
         state = replace(state, previous=previous)
-        scores = {one.unit: self._score(state, one, tallies[one.unit]) for one in contenders if tallies[one.unit].rows}
+        scores = {one.unit: self._score(state, one, counted[one.unit]) for one in candidates if counted[one.unit].rows}
         if not scores:
-            return self._nobody_answered(state, contenders, tallies), metrics | {"waiting": [contenders[0].unit]}
+            return self._without_replies(state, candidates, counted), metrics | {"waiting": [candidates[0].unit]}
         order = ranked({unit: (row["degradation"], row["saving"]) for unit, row in scores.items()})
-        by_unit = {one.unit: one for one in contenders}
-        kept = [by_unit[unit] for unit in order[:places]]  # lines 25-26, the best first
+        by_unit = {one.unit: one for one in candidates}
+        survivors = [by_unit[unit] for unit in order[:places]]  # lines 25-26, the best first
         if orders.hold:
-            collect(federation, kept, tallies, state.round)
-        fused = [one.fused(tallies[one.unit].mean) for one in kept]  # line 31
+            upload(federation, survivors, counted, state.round)
+        fused = [one.fused(counted[one.unit].mean) for one in survivors]  # line 31
 
         may_wait = number < rounds and places > 1 and len(groups) > 1
-        waiting = [one for one in contenders if one.unit not in scores and may_wait and one.avoid is None]
-        metrics |= {"candidates": scores, "dropped": _dropped(contenders, kept, waiting, tallies)}
+        waiting = [one for one in candidates if one.unit not in scores and may_wait and one.avoid is None]
+        metrics |= {"candidates": scores, "dropped": _dropped(candidates, survivors, waiting, counted)}
         metrics |= {"waiting": [one.unit for one in waiting], "error": 1 - scores[order[0]]["accuracy"]}
-        metrics |= {"not_uploaded": [one.unit for one in kept if not tallies[one.unit].mean.weight]}
+        metrics |= {"not_uploaded": [one.unit for one in survivors if not counted[one.unit].mean.weight]}
         if number >= rounds:
             state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)
             return state, metrics | {"chosen": order[0]} | self._measured(state, federation)
         left = [*fused, *(one.sent_away() for one in waiting)]
-        return replace(state, tuned=number, contenders=[vars(one) for one in left]), metrics
+        return replace(state, tuned=number, candidates=[vars(one) for one in left]), metrics
 
-    def _scheduled(self, state: DecnasState, groups: Sequence[Sequence[ClientInfo]], rng: Generator) -> list[Contender]:
-        """Lines 15-16: whoever has no group gets a random free one, or joins the queue of the first to be free."""
-        contenders = [Contender(**row) for row in state.contenders]
-        work = [float(spaces.cost(one.architecture).macs) for one in contenders]
+    def _scheduled(
+        self, state: DecnasState, groups: Sequence[Sequence[ClientInfo]], rng: Generator
+    ) -> list[PrunedCandidate]:
+        """Lines 15-16: a candidate without a group gets a random free one, or waits for the first to be free."""
+        candidates = [PrunedCandidate(**row) for row in state.candidates]
+        work = [float(spaces.cost(one.architecture).macs) for one in candidates]
         paces = [max((float(info.sizes["train"]) for info in group), default=0.0) for group in groups]
-        places, avoid = [one.group for one in contenders], [one.avoid for one in contenders]
+        places, avoid = [one.group for one in candidates], [one.avoid for one in candidates]
         numbers = scheduled(work, places, avoid, paces, rng)
-        return [replace(one, group=number) for one, number in zip(contenders, numbers, strict=True)]
+        return [replace(one, group=number) for one, number in zip(candidates, numbers, strict=True)]
 
     def _places(self, state: DecnasState, number: int, rounds: int) -> int:
-        """Line 25: how many go on after this round. Without dropping all do, to the upload of the last round."""
+        """Line 25: how many continue after this round. Without dropping all do, to the upload of the last round."""
         if not self.config.dropping:
             return state.first
         return left_after(state.first, number, rounds, self.config.alpha)
 
-    def _score(self, state: DecnasState, one: Contender, tally: Tally) -> dict[str, Any]:
-        """Section 4.3: accuracy lost against GM_{t-1}, as the contender's own group sees it, per resource saved."""
+    def _score(self, state: DecnasState, one: PrunedCandidate, counts: GroupCounts) -> dict[str, Any]:
+        """Section 4.3: accuracy lost against GM_{t-1}, as the candidate's own group sees it, per resource saved."""
         correct, rows = state.previous.get(str(one.group), (0, 0))
-        if not rows:  # whoever was asked for it failed, and only they: take what the other groups say
+        if not rows:  # all clients that were asked failed: use the counts of the other groups
             correct, rows = (sum(counts[place] for counts in state.previous.values()) for place in (0, 1))
         before = correct / rows if rows else 1.0
         whole, resources = self.resources(state.found[-1]["architecture"]), self.resources(one.architecture)
@@ -281,23 +284,23 @@ class Decnas:
             whole, resources, {kind: self.start[kind] for kind in self.final if whole[kind] > self.final[kind]}
         )
         return {
-            "accuracy": tally.accuracy,
+            "accuracy": counts.accuracy,
             "accuracy_before": before,
-            "degradation": degradation(before, tally.accuracy, saving),
+            "degradation": degradation(before, counts.accuracy, saving),
             "saving": saving,
             "group": one.group,
             "resources": resources,
         }
 
-    def _nobody_answered(
-        self, state: DecnasState, contenders: Sequence[Contender], tallies: Mapping[str, Tally]
+    def _without_replies(
+        self, state: DecnasState, candidates: Sequence[PrunedCandidate], counted: Mapping[str, GroupCounts]
     ) -> DecnasState:
-        """The last contender's group is gone: it gets another, and this round does not count among its rounds."""
-        if len(contenders) == 1 and contenders[0].avoid is None and len(state.groups) > 1:
-            return replace(state, contenders=[vars(contenders[0].sent_away())])
-        errors = [error for tally in tallies.values() for error in tally.errors]
+        """The last candidate's group is gone: it gets another, and this round does not count among its rounds."""
+        if len(candidates) == 1 and candidates[0].avoid is None and len(state.groups) > 1:
+            return replace(state, candidates=[vars(candidates[0].sent_away())])
+        errors = [error for counts in counted.values() for error in counts.errors]
         raise TooFewReplies(
-            f"no client answered for any of {len(contenders)} candidates ({failure_reasons(errors)})",
+            f"no client answered for any of {len(candidates)} candidates ({failure_reasons(errors)})",
             code="too-few-replies",
         )
 
@@ -307,20 +310,17 @@ def _model(architecture: dict[str, Any], weights: Tensors, about: dict[str, Any]
 
 
 def _dropped(
-    contenders: Sequence[Contender],
-    kept: Sequence[Contender],
-    waiting: Sequence[Contender],
-    tallies: Mapping[str, Tally],
+    candidates: Sequence[PrunedCandidate],
+    survivors: Sequence[PrunedCandidate],
+    waiting: Sequence[PrunedCandidate],
+    counted: Mapping[str, GroupCounts],
 ) -> dict[str, str]:
-    """Who goes no further, and why."""
-    going_on = {one.unit for one in (*kept, *waiting)}
+    """Candidates that do not continue, and why."""
+    continuing = {one.unit for one in (*survivors, *waiting)}
     reasons = {}
-    for one in contenders:
-        if one.unit not in going_on:
-            tally = tallies[one.unit]
-            gone = f"no answer from group {one.group} ({failure_reasons(tally.errors)})"
-            reasons[one.unit] = "lost more accuracy for what it saves" if tally.rows else gone
+    for one in candidates:
+        if one.unit not in continuing:
+            counts = counted[one.unit]
+            gone = f"no answer from group {one.group} ({failure_reasons(counts.errors)})"
+            reasons[one.unit] = "lost more accuracy for what it saves" if counts.rows else gone
     return reasons
-
-
-JOBS: dict[str, Any] = {}  # its clients' work is in `decnas_clients`, `set_fedavg` and `measure`

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from atoll import spaces
+from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
 from atoll.core import wire
 from atoll.core.checks import OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.local import LocalFederation
-from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round
 from atoll.rng import stream
 from atoll.spaces.sparse import space as sparse
 from atoll.testing import ScriptedFederation, made_table
@@ -31,8 +31,8 @@ ARCH: dict[str, Any] = {
     "graph": 1,
     "xi": 0.3,
 }
-START = beginner("net", ARCH, stream(1, "start"))
-SETTINGS = Settings(epochs=1, batch=5)
+START = fresh("net", ARCH, stream(1, "start"))
+SETTINGS = LocalTraining(epochs=1, batch=5)
 Answer = Callable[[Task], Payload]
 
 
@@ -61,7 +61,7 @@ def test_the_average_counts_zeros_and_weighs_by_rows() -> None:
     """10 rows say 1, with two connections a matrix removed, 30 rows say 5: (10 x 1 + 30 x 5) / 40 = 4, else 3.75."""
     uploads = {"a": filled(1, zeros=2), "b": filled(5)}
     made = federation(lambda task: {"weights": uploads[task.client]}, {"a": 10, "b": 30})
-    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    (after,) = train_models(made, [START], infos(made), SETTINGS, 0)
     for name, array in after.weights.items():
         removed = 2 if name in sparse.masks(ARCH) else 0
         assert array.tolist() == [3.75] * removed + [4.0] * (len(array) - removed)
@@ -71,14 +71,14 @@ def test_the_average_counts_zeros_and_weighs_by_rows() -> None:
 
 def test_all_networks_of_a_round_go_out_together() -> None:
     made = federation(lambda task: {"weights": filled(1)})
-    train_round(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
+    train_models(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
     assert [task.id for task in made.tasks] == ["train:net:a", "train:net:b", "train:other:a", "train:other:b"]
 
 
 def test_the_learning_rate_is_the_network_s_own() -> None:
     made = federation(lambda task: {"weights": filled(1)})
     own = replace(START, architecture={**ARCH, "lr": 0.25})
-    train_round(made, [START, replace(own, name="own")], infos(made), replace(SETTINGS, lr=0.1, decay=0.5), 2)
+    train_models(made, [START, replace(own, name="own")], infos(made), replace(SETTINGS, lr=0.1, decay=0.5), 2)
     assert [task.payload["lr"] for task in made.tasks] == [0.025, 0.025, 0.0625, 0.0625]
 
 
@@ -87,7 +87,7 @@ def test_weights_outside_the_graph_are_rejected_by_name() -> None:
     assert whole["layers.0.weight"].shape == (3, 2)
     made = federation(lambda task: {"weights": whole if task.client == "a" else filled(2)})
     made.begin(1)
-    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    (after,) = train_models(made, [START], infos(made), SETTINGS, 0)
     assert made.ledger.current.replies["rejected"] == 1
     assert all((array == 2).all() for array in after.weights.values())
     count = len(START.weights["layers.0.weight"])
@@ -102,17 +102,17 @@ def test_weights_outside_the_graph_are_rejected_by_name() -> None:
 def test_a_network_that_diverged_everywhere_is_marked_and_left_alone() -> None:
     made = federation(lambda task: {"weights": filled(np.nan if "bad" in task.id else 1.0)})
     bad = replace(START, name="bad")
-    good, gone = train_round(made, [START, bad], infos(made), SETTINGS, 0)
+    good, gone = train_models(made, [START, bad], infos(made), SETTINGS, 0)
     assert gone.diverged and not good.diverged
     sent = len(made.tasks)
-    again = train_round(made, [good, gone], infos(made), SETTINGS, 1)
+    again = train_models(made, [good, gone], infos(made), SETTINGS, 1)
     assert again[1] is gone and len(made.tasks) == sent + 2
-    assert train_round(made, [gone], infos(made), SETTINGS, 1) == [gone]
+    assert train_models(made, [gone], infos(made), SETTINGS, 1) == [gone]
 
 
 def test_a_network_that_one_client_keeps_finite_goes_on() -> None:
     made = federation(lambda task: {"weights": filled(np.inf if task.client == "a" else 3.0)})
-    (after,) = train_round(made, [START], infos(made), SETTINGS, 0)
+    (after,) = train_models(made, [START], infos(made), SETTINGS, 0)
     assert not after.diverged and all((array == 3).all() for array in after.weights.values())
 
 
@@ -123,7 +123,7 @@ def test_silence_for_one_network_leaves_it_as_it_was() -> None:
         return {"weights": filled(1)}
 
     made = federation(answer)
-    first, second = train_round(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
+    first, second = train_models(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
     assert first == START and second.weights["layers.0.bias"].tolist() == [1, 1, 1]
 
 
@@ -133,7 +133,7 @@ def test_silence_for_all_is_too_few_replies() -> None:
 
     made = federation(answer)
     with refused(TooFewReplies, "too-few-replies", "asleep"):
-        train_round(made, [START], infos(made), SETTINGS, 0)
+        train_models(made, [START], infos(made), SETTINGS, 0)
 
 
 def test_counting_what_is_right() -> None:
@@ -149,13 +149,13 @@ def test_counting_what_is_right() -> None:
 # -- with real clients ---------------------------------------------------------------------------------------------
 
 
-def real_round(**arch: Any) -> tuple[Trainee, LocalFederation]:
+def real_round(**arch: Any) -> tuple[FederatedModel, LocalFederation]:
     data = made_table()
     made = LocalFederation(data, 1, workers=0)
     made.begin(1)
     whole = {**ARCH, "input": list(data.schema.shape), "classes": data.schema.outputs, "hidden": [40], **arch}
-    settings = Settings(epochs=2, batch=8, client_accuracy=True)
-    (after,) = train_round(made, [beginner("net", whole, stream(1, "s"))], made.clients(), settings, 0)
+    settings = LocalTraining(epochs=2, batch=8, client_accuracy=True)
+    (after,) = train_models(made, [fresh("net", whole, stream(1, "s"))], made.clients(), settings, 0)
     return after, made
 
 
@@ -185,7 +185,7 @@ def test_upload_bytes_fall_with_the_connections() -> None:
         made = LocalFederation(data, 1, workers=0)
         made.begin(1)
         whole = {"model": "mlp", "input": [100], "classes": 10, "hidden": [200, 200], **arch}
-        (after,) = train_round(made, [beginner(name, whole, stream(1, "s"))], made.clients(), SETTINGS, 0)
+        (after,) = train_models(made, [fresh(name, whole, stream(1, "s"))], made.clients(), SETTINGS, 0)
         sizes[name] = made.ledger.current.bytes_up
         if name == "thin":
             assert after.connections / spaces.cost({**whole, "epsilon": 10_000}).params == pytest.approx(0.1, abs=0.02)

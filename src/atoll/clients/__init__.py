@@ -1,0 +1,41 @@
+"""Client work that methods share: the jobs, and the server's halves that build their tasks and fold the replies."""
+
+from atoll.clients.evaluation import (
+    calibrated,
+    calibrated_together,
+    client_metrics,
+    evaluate,
+    evaluate_test,
+    evaluate_test_each,
+    final_objectives,
+    measurements,
+    metrics_of,
+)
+from atoll.clients.training_round import (
+    FederatedModel,
+    LocalTraining,
+    count_correct,
+    fresh,
+    resumed,
+    train_models,
+    train_task,
+)
+
+__all__ = [
+    "FederatedModel",
+    "LocalTraining",
+    "calibrated",
+    "calibrated_together",
+    "client_metrics",
+    "count_correct",
+    "evaluate",
+    "evaluate_test",
+    "evaluate_test_each",
+    "final_objectives",
+    "fresh",
+    "measurements",
+    "metrics_of",
+    "resumed",
+    "train_models",
+    "train_task",
+]

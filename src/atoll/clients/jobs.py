@@ -1,0 +1,140 @@
+"""What clients do, written once: train, evaluate, count correct rows, calibrate batch norm, compute a gradient.
+
+A job is a function from a task's payload and the client (its data, memory and random stream) to the reply's payload. A
+method with work of its own writes its own job and calls these functions. `train` with another local objective:
+
+    def train(payload, client):
+        return jobs.train(payload, client, objective=proximal(payload))
+
+    JOBS = {"train": train}
+
+The server's halves, which build the tasks and fold the replies, are in `training_round` and `evaluation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from atoll.core.messages import Part, Payload, Tensors
+from atoll.spaces.sparse import space as sparse
+from atoll.spaces.sparse.graph import remove_smallest
+from atoll.training import calibration, evaluation, gradients, sgd
+from atoll.training.augmentation import Augmentation
+from atoll.training.client import Client
+from atoll.training.networks import network
+from atoll.training.sgd import Objective, TrainSettings, cross_entropy
+from atoll.training.shared_prefix import evaluate_keys
+
+TRAIN = f"{__name__}:train"
+EVALUATE = f"{__name__}:evaluate"
+COUNT_CORRECT = f"{__name__}:count_correct"
+CALIBRATE = f"{__name__}:calibrate"
+GRADIENT = f"{__name__}:gradient"
+
+TEST_BATCH = 100  # rows of a batch where nothing is trained
+
+
+def train(payload: Payload, client: Client, objective: Objective = cross_entropy) -> Payload:
+    """Train a network on the client's training rows by SGD; the reply holds its new `weights`.
+
+    The payload has `architecture`, `weights` and the fields of `TrainSettings`, whose defaults serve where one is
+    missing. Optional: `augmentation`, `key` (train this path of a master network only) and `client_accuracy` (the reply
+    also says how many of the training rows are `correct` afterwards).
+
+    The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
+    `xi` of the smallest weights of every sparse matrix is removed.
+    """
+    architecture, key = payload["architecture"], payload.get("key")
+    x, y = client.data.part("train")
+    module = network(architecture, client.device)
+    graphs = sparse.masks(architecture)
+    trained = sgd.train(
+        module,
+        sparse.spread(architecture, payload["weights"]),
+        x,
+        y,
+        TrainSettings(**{name: payload[name] for name in TrainSettings.__dataclass_fields__ if name in payload}),
+        client.rng,
+        forward=None if key is None else lambda rows: module(rows, key),
+        masks=graphs,
+        augment=Augmentation.from_payload(payload),
+        objective=objective,
+        device=client.device,
+    ).weights
+    reply: Payload = {}
+    if payload.get("client_accuracy"):
+        reply["correct"] = evaluation.evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
+    upload = sparse.along(architecture, trained)
+    left = {name: remove_smallest(upload[name], architecture.get("xi", 0.0)) for name in graphs}
+    return {"weights": upload.replaced(left) if left else upload, **reply}
+
+
+def evaluate(payload: Payload, client: Client) -> Payload:
+    """The confusion matrix and the summed loss of a network on one `part` of the client's rows."""
+    x, y = client.data.part(payload["part"])
+    module = network(payload["architecture"], client.device)
+    return evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device).payload()
+
+
+def count_correct(payload: Payload, client: Client) -> Payload:
+    """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network."""
+    architecture, weights, part, batch = (payload[name] for name in ("architecture", "weights", "part", "batch"))
+    if "keys" not in payload:
+        return {"correct": correct_rows(architecture, weights, client, part, batch)}
+    x, y = client.data.part(part)
+    module: Any = network(architecture, client.device)
+    counts = evaluate_keys(module, weights, payload["keys"], x, y, batch, device=client.device)
+    return {"correct": np.array([count.correct for count in counts], np.int64)}
+
+
+def calibrate(payload: Payload, client: Client) -> Payload:
+    """Sums for the batch norm statistics of networks that are slices of one set of weights, in their order."""
+    x, _ = client.data.part(payload["part"])
+    statistics = []
+    for architecture in payload["architectures"]:
+        module = network(architecture, client.device)
+        weights = payload["weights"].slice([name for name, _ in module.named_parameters()])
+        statistics.append(calibration.calibrate(module, weights, x, payload["batch"], device=client.device))
+    return {"statistics": statistics}
+
+
+def gradient(payload: Payload, client: Client) -> Payload:
+    """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct."""
+    x, y = client.data.part("train")
+    module = network(payload["architecture"], client.device)
+    weights, batch, epochs = payload["weights"], payload["batch"], payload["epochs"]
+    if epochs:
+        found = gradients.epochs_gradient(
+            module, weights, x, y, epochs, batch, payload["lr"], client.rng, device=client.device
+        )
+    else:
+        found = gradients.batch_gradient(module, weights, x, y, batch, client.rng, device=client.device)
+    return {"gradient": found.gradient, "correct": found.correct}
+
+
+def correct_rows(
+    architecture: dict[str, Any], weights: Tensors, client: Client, part: Part, batch: int = TEST_BATCH
+) -> int:
+    """Correct rows of this part, for weights as they travel. A network without finite outputs gets none right."""
+    x, y = client.data.part(part)
+    if not len(y):
+        return 0
+    module = network(architecture, client.device)
+    whole = sparse.spread(architecture, weights)
+    counts = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
+    return counts.correct if math.isfinite(counts.loss) else 0
+
+
+Job = Callable[[Payload, Client], Payload]
+
+JOBS: dict[str, Job] = {
+    "train": train,
+    "evaluate": evaluate,
+    "count_correct": count_correct,
+    "calibrate": calibrate,
+    "gradient": gradient,
+}

@@ -1,0 +1,223 @@
+"""A round of federated averaging of several models side by side: the server's half of the job `train`.
+
+One call of `train_models` is one communication round for all models in training: every client gets a task for each, and
+all tasks go out together, so that workers are busy whatever the models' sizes. Sparse models are trained by modified
+SET (Zhu & Jin, "Multi-objective Evolutionary Federated Learning", Algorithms 2 and 4). In the order of Algorithm 4's
+lines:
+
+     2      a graph by Eq. 5, weights inside it          spaces/sparse/space.py
+     4      m = C * K clients participate                the method's step
+     7-10   E epochs of mini-batch SGD in the graph      jobs.train
+    11      remove the fraction xi of the smallest       jobs.train, once per upload (docs/papers.md)
+    13      theta <- sum over k of (n_k / n) theta_k     train_models, Mean
+    14-15   Omega <- sum over k of (n_k / n) Omega_k     train_models
+    18      accuracy of theta                            count_correct
+
+A model of any other space is trained as it is: nothing is removed, all its weights travel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from atoll import spaces
+from atoll.algorithms.aggregation import Mean
+from atoll.clients import jobs
+from atoll.core.checks import Count, OnGraph, TensorsLike
+from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
+from atoll.errors import TooFewReplies
+from atoll.federation.base import Federation
+from atoll.rng import Generator
+from atoll.spaces.cost import training_macs
+from atoll.spaces.sparse import space as sparse
+
+Own = Mapping[str, Sequence[ClientInfo]]  # model -> its group of clients; models without one use all
+
+
+@dataclass(frozen=True)
+class FederatedModel:
+    """A network in federated training. Weights of a sparse one are held along its graph, as they travel."""
+
+    name: str
+    architecture: dict[str, Any]
+    weights: Tensors
+    connections: float = 0.0  # Omega of the last round
+    client_correct: int = 0  # of the clients' own training rows, after their own training, if it was asked for
+    client_rows: int = 0
+    diverged: bool = False  # no client could return finite weights: there is nothing left to train
+
+    def whole(self) -> Tensors:
+        """The weights as the network's own parameters."""
+        return sparse.spread(self.architecture, self.weights)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How clients train in a round. `lr` is for models that do not have their own."""
+
+    epochs: int = 5
+    batch: int = 50
+    lr: float = 0.1
+    decay: float = 1.0  # of the learning rate, per round
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    client_accuracy: bool = False  # clients also count what their own trained network gets right on their own rows
+    cosine: int = 0  # rounds of a cosine from the full learning rate down to zero; 0: the decay instead
+    extras: Payload = field(default_factory=dict)  # what else a task carries, such as augmentation and clipping
+
+    def rate(self, lr: float, rounds_done: int) -> float:
+        """The learning rate of the next round."""
+        if self.cosine:
+            return lr * 0.5 * (1 + math.cos(math.pi * min(rounds_done / self.cosine, 1.0)))
+        return lr * self.decay**rounds_done
+
+
+def fresh(name: str, architecture: dict[str, Any], rng: Generator) -> FederatedModel:
+    """A model with initial weights."""
+    return resumed(name, architecture, spaces.initial(architecture, rng))
+
+
+def resumed(name: str, architecture: dict[str, Any], weights: Tensors) -> FederatedModel:
+    """A model that starts from trained weights."""
+    return FederatedModel(name, architecture, sparse.along(architecture, weights))
+
+
+def train_task(
+    info: ClientInfo, payload: Payload, name: str = "", cost: spaces.Cost | None = None, job: str = jobs.TRAIN
+) -> Task:
+    """The task of a training payload (see `jobs.train`) for one client: its MACs, and what may come back.
+
+    `name` tells several models of a round apart. `cost` is that of the network's trained part if it is not the whole
+    network. `job` is `jobs.train` or one with the same payload and reply.
+    """
+    architecture, rows = payload["architecture"], info.sizes["train"]
+    graphs = {matrix: int(np.count_nonzero(mask)) for matrix, mask in sparse.masks(architecture).items()}
+    weights = TensorsLike.of(payload["weights"])
+    returns: dict[str, Any] = {"weights": OnGraph(weights.model, graphs) if graphs else weights}
+    counted = bool(payload.get("client_accuracy"))
+    if counted:
+        returns["correct"] = Count(rows)
+    macs = training_macs(cost or spaces.cost(architecture), rows, payload["epochs"], extra_passes=counted)
+    words = ("train", name, info.name) if name else ("train", info.name)
+    return Task(":".join(words), info.name, job, payload, macs, returns)
+
+
+def train_models(
+    federation: Federation,
+    models: Sequence[FederatedModel],
+    clients: Sequence[ClientInfo],
+    training: LocalTraining,
+    rounds_done: int,
+    own: Own | None = None,
+) -> list[FederatedModel]:
+    """All models after one more round on these clients, or each on its `own`.
+
+    A model whose weights left the finite numbers on every client has diverged. One that no client trained for another
+    reason stays as it was. If no client returned anything for any model, that is `TooFewReplies`.
+    """
+    running = {model.name: model for model in models if not model.diverged}
+    if not running:
+        return list(models)
+    # Model by model, not client by client: neighbours in the queue are then different clients and can work at once.
+    asked = {name: (own or {}).get(name, clients) for name in running}
+    tasks = [_train_task(running[name], info, training, rounds_done) for name in asked for info in asked[name]]
+    owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
+    rows = {info.name: info.sizes["train"] for group in asked.values() for info in group}
+    sums = {name: _Sum() for name in running}
+    replies = federation.collect(tasks, minimum=0)
+    for reply in replies:
+        name = owner[reply.task.id]
+        sums[name].add(running[name].architecture, reply.payload, rows[reply.task.client])
+    for failure in replies.failures:
+        sums[owner[failure.task.id]].errors.append(failure.error or "")
+    if all(total.mean.weight == 0 and not total.diverged for total in sums.values()):
+        raise TooFewReplies(
+            f"none of {len(tasks)} tasks returned a usable model ({replies.reasons})", code="too-few-replies"
+        )
+    return [sums[model.name].applied(model) if model.name in sums else model for model in models]
+
+
+def count_correct(
+    federation: Federation,
+    models: Sequence[FederatedModel],
+    holders: Sequence[ClientInfo],
+    part: Part,
+    test_evaluation: bool = False,
+    own: Own | None = None,
+) -> dict[str, tuple[int, int]]:
+    """For each model how many rows of this part it gets right, and of how many; 0 of 0 where no client holds any."""
+    tasks, owner = [], {}
+    sizes: dict[str, int] = {}
+    counts = {model.name: (0, 0) for model in models}
+    for model in models:
+        asked = [info for info in (own or {}).get(model.name, holders) if info.sizes[part]]
+        sizes |= {info.name: info.sizes[part] for info in asked}
+        if model.diverged:
+            counts[model.name] = (0, sum(info.sizes[part] for info in asked))  # it gets nothing right
+            continue
+        payload = {"architecture": model.architecture, "weights": model.weights, "part": part, "batch": jobs.TEST_BATCH}
+        macs = spaces.cost(model.architecture).macs
+        for info in asked:
+            rows = info.sizes[part]
+            task_id, returns = f"{part}:{model.name}:{info.name}", {"correct": Count(rows)}
+            tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, payload, macs * rows, returns, test_evaluation))
+            owner[task_id] = model.name
+    for reply in federation.collect(tasks, minimum=0):
+        name = owner[reply.task.id]
+        correct, rows = counts[name]
+        counts[name] = (correct + reply.payload["correct"], rows + sizes[reply.task.client])
+    return counts
+
+
+def _train_task(model: FederatedModel, info: ClientInfo, training: LocalTraining, rounds_done: int) -> Task:
+    payload: Payload = {
+        "architecture": model.architecture,
+        "weights": model.weights,
+        "epochs": training.epochs,
+        "batch": training.batch,
+        "lr": training.rate(model.architecture.get("lr", training.lr), rounds_done),
+        "momentum": training.momentum,
+        "weight_decay": training.weight_decay,
+        "client_accuracy": training.client_accuracy,
+        **training.extras,
+    }
+    return train_task(info, payload, model.name)
+
+
+@dataclass
+class _Sum:
+    """What the replies for one model add up to."""
+
+    mean: Mean = field(default_factory=Mean)
+    connections: float = 0.0
+    correct: int = 0
+    rows: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def diverged(self) -> bool:
+        return self.mean.weight == 0 and any("nonfinite" in error for error in self.errors)
+
+    def add(self, architecture: dict[str, Any], payload: Payload, rows: int) -> None:
+        self.mean.add(payload["weights"], rows)
+        self.connections += rows * sparse.connections(architecture, payload["weights"])
+        if "correct" in payload:
+            self.correct += payload["correct"]
+            self.rows += rows
+
+    def applied(self, model: FederatedModel) -> FederatedModel:
+        """The model after the round."""
+        if self.mean.weight == 0:
+            return replace(model, diverged=self.diverged)
+        return replace(
+            model,
+            weights=self.mean.result(),
+            connections=self.connections / self.mean.weight,
+            client_correct=self.correct,
+            client_rows=self.rows,
+        )
