@@ -10,7 +10,7 @@ from atoll.clients import jobs
 from atoll.core import checks
 from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.federation.base import Federation
-from atoll.training.calibration import pooled, statistics_form
+from atoll.training import calibration
 from atoll.training.metrics import ConfusionCounts, accuracy, weighted_f1
 
 
@@ -104,7 +104,7 @@ def calibrated_together(
     part: Part = "train",
 ) -> list[Tensors]:
     """The same for several networks that are slices of one set of weights, in one task a client."""
-    forms = [statistics_form(architecture) for architecture in architectures]
+    forms = [calibration.statistics_form(architecture) for architecture in architectures]
     if not any(forms):
         return forms
     macs = sum(spaces.cost(architecture).macs for architecture in architectures)
@@ -123,7 +123,7 @@ def calibrated_together(
     totals: list[Tensors] = []
     for reply in federation.collect(tasks, what="batch norm statistics"):
         own = reply.payload["statistics"]
-        totals = [pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
+        totals = [calibration.pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
     return totals
 
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atoll.core.messages import Part, Payload, Tensors
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest
-from atoll.training import calibration, evaluation, gradients, sgd
+from atoll.training import calibration, evaluation, gradients, networks, sgd, shared_prefix
 from atoll.training.augmentation import Augmentation
 from atoll.training.client import Client
-from atoll.training.networks import network
-from atoll.training.sgd import Objective, TrainSettings, cross_entropy
-from atoll.training.shared_prefix import evaluate_keys
+
+if TYPE_CHECKING:
+    from atoll.training.sgd import Objective
 
 TRAIN = f"{__name__}:train"
 EVALUATE = f"{__name__}:evaluate"
@@ -38,31 +38,32 @@ GRADIENT = f"{__name__}:gradient"
 TEST_BATCH = 100  # rows of a batch where nothing is trained
 
 
-def train(payload: Payload, client: Client, objective: Objective = cross_entropy) -> Payload:
+def train(payload: Payload, client: Client, objective: Objective | None = None) -> Payload:
     """Train a network on the client's training rows by SGD; the reply holds its new `weights`.
 
-    The payload has `architecture`, `weights` and the fields of `TrainSettings`, whose defaults serve where one is
-    missing. Optional: `augmentation`, `key` (train this path of a master network only) and `client_accuracy` (the reply
-    also says how many of the training rows are `correct` afterwards).
+    The `objective` is cross-entropy by default. The payload has `architecture`, `weights` and the fields of
+    `TrainSettings`, whose defaults serve where one is missing. Optional: `augmentation`, `key` (train this path of a
+    master network only) and `client_accuracy` (the reply also says how many training rows are `correct` afterwards).
 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
     """
     architecture, key = payload["architecture"], payload.get("key")
+    fields = sgd.TrainSettings.__dataclass_fields__
     x, y = client.data.part("train")
-    module = network(architecture, client.device)
+    module = networks.network(architecture, client.device)
     graphs = sparse.masks(architecture)
     trained = sgd.train(
         module,
         sparse.spread(architecture, payload["weights"]),
         x,
         y,
-        TrainSettings(**{name: payload[name] for name in TrainSettings.__dataclass_fields__ if name in payload}),
+        sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload}),
         client.rng,
         forward=None if key is None else lambda rows: module(rows, key),
         masks=graphs,
         augment=Augmentation.from_payload(payload),
-        objective=objective,
+        objective=objective or sgd.cross_entropy,
         device=client.device,
     ).weights
     reply: Payload = {}
@@ -76,7 +77,7 @@ def train(payload: Payload, client: Client, objective: Objective = cross_entropy
 def evaluate(payload: Payload, client: Client) -> Payload:
     """The confusion matrix and the summed loss of a network on one `part` of the client's rows."""
     x, y = client.data.part(payload["part"])
-    module = network(payload["architecture"], client.device)
+    module = networks.network(payload["architecture"], client.device)
     return evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device).payload()
 
 
@@ -86,8 +87,8 @@ def count_correct(payload: Payload, client: Client) -> Payload:
     if "keys" not in payload:
         return {"correct": correct_rows(architecture, weights, client, part, batch)}
     x, y = client.data.part(part)
-    module: Any = network(architecture, client.device)
-    counts = evaluate_keys(module, weights, payload["keys"], x, y, batch, device=client.device)
+    module: Any = networks.network(architecture, client.device)
+    counts = shared_prefix.evaluate_keys(module, weights, payload["keys"], x, y, batch, device=client.device)
     return {"correct": np.array([count.correct for count in counts], np.int64)}
 
 
@@ -96,7 +97,7 @@ def calibrate(payload: Payload, client: Client) -> Payload:
     x, _ = client.data.part(payload["part"])
     statistics = []
     for architecture in payload["architectures"]:
-        module = network(architecture, client.device)
+        module = networks.network(architecture, client.device)
         weights = payload["weights"].slice([name for name, _ in module.named_parameters()])
         statistics.append(calibration.calibrate(module, weights, x, payload["batch"], device=client.device))
     return {"statistics": statistics}
@@ -105,7 +106,7 @@ def calibrate(payload: Payload, client: Client) -> Payload:
 def gradient(payload: Payload, client: Client) -> Payload:
     """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct."""
     x, y = client.data.part("train")
-    module = network(payload["architecture"], client.device)
+    module = networks.network(payload["architecture"], client.device)
     weights, batch, epochs = payload["weights"], payload["batch"], payload["epochs"]
     if epochs:
         found = gradients.epochs_gradient(
@@ -123,7 +124,7 @@ def correct_rows(
     x, y = client.data.part(part)
     if not len(y):
         return 0
-    module = network(architecture, client.device)
+    module = networks.network(architecture, client.device)
     whole = sparse.spread(architecture, weights)
     counts = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
     return counts.correct if math.isfinite(counts.loss) else 0

@@ -15,11 +15,16 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from atoll import lazy
 from atoll.devices.table import LayerRow, LayerTable, LayerWork
 from atoll.errors import ConfigError, nearest
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.submodules(__name__)
 
 SHIPPED = ("phone", "board")
 

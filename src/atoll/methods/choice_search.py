@@ -22,8 +22,8 @@ from atoll.errors import ConfigError, nearest
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
 from atoll.rng import Generator
+from atoll.spaces.choice import plan
 from atoll.spaces.choice import space as choice
-from atoll.spaces.choice.plan import architecture_for
 from atoll.spaces.cost import Cost, training_macs
 
 POPULATION = 10  # the paper's N
@@ -69,7 +69,7 @@ class ChoiceConfig(MethodConfig):
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        arch = architecture_for(schema, self.channels, self.widths, self.stem, self.expansion)
+        arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion)
         chosen = {name: arch.get(name) for name in ("channels", "widths", "stem")}
         return self.model_copy(update={"population": self.population or POPULATION, **chosen})
 
@@ -82,7 +82,7 @@ class ChoiceSearch(Method[StateT]):
     def __init__(self, config: ChoiceConfig, schema: Schema) -> None:
         super().__init__(config, schema)
         self.population = config.population or POPULATION
-        self.architecture = architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
+        self.architecture = plan.architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
 
     def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
         """Line 7: keys drawn at random. A federation whose clients cannot judge networks is refused here."""

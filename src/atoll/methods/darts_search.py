@@ -19,12 +19,13 @@ from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
 from atoll.rng import Generator
 from atoll.spaces.darts import space as darts
+from atoll.spaces.darts.layers import KINDS
 from atoll.training.augmentation import Augmentation
 
 BEST = "best"  # the found network's name
 DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times the largest published search
 
-_ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in darts.KINDS}  # a genotype, for its sizes
+_ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in KINDS}  # a genotype, for its sizes
 
 
 class DartsConfig(MethodConfig):
@@ -176,4 +177,4 @@ def accuracy_metrics(recent: list[float]) -> Metrics:
 
 def by_kind(values: Array) -> dict[str, Array]:
     """Values of normal and of reduction cells, by name."""
-    return dict(zip(darts.KINDS, values, strict=True))
+    return dict(zip(KINDS, values, strict=True))

@@ -29,7 +29,7 @@ from atoll.federation.base import Federation
 from atoll.federation.replies import Replies
 from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
 from atoll.rng import Generator
-from atoll.spaces.fixed import architecture_for
+from atoll.spaces import fixed
 
 
 class FedAvgConfig(AugmentedConfig):
@@ -51,7 +51,7 @@ class FedAvgConfig(AugmentedConfig):
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        arch = architecture_for(self.model, schema, self.hidden, self.widths)
+        arch = fixed.architecture_for(self.model, schema, self.hidden, self.widths)
         self.augmentation.check(schema)
         chosen = {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths")}
         return self.model_copy(update=chosen)
@@ -75,7 +75,7 @@ class FedAvg(Method[FedAvgState]):
 
     def __init__(self, config: FedAvgConfig, schema: Schema) -> None:
         super().__init__(config, schema)
-        self.architecture = architecture_for(config.model, schema, config.hidden, config.widths)
+        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths)
 
     def extras(self) -> Payload:
         """What a training task carries besides the settings of SGD."""

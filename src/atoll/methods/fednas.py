@@ -15,7 +15,7 @@ Readings are in docs/papers.md.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -32,9 +32,8 @@ from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metric
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
-from atoll.training.alternating import Alternation, Level, search_locally, validation_rows
+from atoll.training import alternating, networks
 from atoll.training.client import Client
-from atoll.training.networks import network
 
 SEARCH = "atoll.methods.fednas:search"
 
@@ -51,12 +50,12 @@ class FedNASConfig(DartsConfig):
     clip: float = Field(default=5.0, gt=0)
     alpha_lr: float = Field(default=3e-4, gt=0)
     alpha_decay: float = Field(default=1e-3, ge=0)
-    level: Level = "validation"  # what alphas follow: the validation loss, or mixed: that and the training loss
+    level: Literal["validation", "mixed"] = "validation"  # the loss alphas follow; mixed: and the training loss
 
     @property
-    def alternation(self) -> Alternation:
+    def alternation(self) -> alternating.Alternation:
         names = ("epochs", "batch", "lr", "momentum", "weight_decay", "clip", "alpha_lr", "alpha_decay", "level")
-        return Alternation(**{name: getattr(self, name) for name in names})
+        return alternating.Alternation(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class FedNAS(DartsSearch[FedNASState]):
         rows = info.sizes["train"] * settings.epochs
         # For every training batch a training pass on it (mixed: two) and one on validation rows.
         on_training = (2 if settings.level == "mixed" else 1) * rows
-        on_validation = validation_rows(info.sizes["train"], info.sizes["validation"], settings)
+        on_validation = alternating.validation_rows(info.sizes["train"], info.sizes["validation"], settings)
         macs = training_macs(darts.cost(self.supernet), on_training + on_validation)
         returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
@@ -125,10 +124,11 @@ def _alpha(supernet: Tensors) -> Array:
 
 
 def _search_job(payload: Payload, client: Client) -> Payload:
-    settings = Alternation(**{name: payload[name] for name in Alternation.__dataclass_fields__})
+    fields = alternating.Alternation.__dataclass_fields__
+    settings = alternating.Alternation(**{name: payload[name] for name in fields})
     train, validation = client.data.part("train"), client.data.part("validation")
-    module = network(payload["architecture"], client.device)
-    found = search_locally(
+    module = networks.network(payload["architecture"], client.device)
+    found = alternating.search_locally(
         module, payload["supernet"], darts.ALPHAS, train, validation, settings, client.rng, device=client.device
     )
     return {"supernet": found.tensors, "correct": found.correct}

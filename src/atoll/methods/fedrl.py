@@ -43,8 +43,9 @@ from atoll.methods.fedrl_config import FedRLConfig, Phase
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
+from atoll.spaces.darts.layers import OPERATIONS
 
-NONE = darts.OPERATIONS.index("none")
+NONE = OPERATIONS.index("none")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, Metrics
 from atoll.methods.nevofed_config import NEvoFedConfig
 from atoll.rng import Generator
-from atoll.spaces.genome import weights_of
+from atoll.spaces import genome
 from atoll.training.client import Client
 from atoll.training.metrics import accuracy, weighted_f1
 
@@ -264,7 +264,7 @@ class NEvoFed(Method[NEvoFedState]):
             name: {"test_f1": weighted_f1(found), "test_error": 1.0 - accuracy(found), "test_rows": int(found.sum())}
             for name, found in tested.items()
         }
-        return Candidate(label, architecture, objectives, picks, weights_of(network), clients=own)
+        return Candidate(label, architecture, objectives, picks, genome.weights_of(network), clients=own)
 
     def _architecture(self, network: Population) -> dict[str, Any]:
         reading = {name: value for name, value in asdict(self.reading).items() if name != "edges"}

@@ -25,7 +25,7 @@ from atoll.federation.base import Federation
 from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
 from atoll.rng import Generator, stream
 from atoll.store.weights import found_weights
-from atoll.training.calibration import statistics_form
+from atoll.training import calibration
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
 STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
@@ -160,7 +160,7 @@ class Retrain(Method[RetrainState]):
             objectives = {"error": row.get("error", row.get("test_error", 1.0))}
             objectives |= {key: row[key] for key in ("test_error", "connections") if key in row}
             objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
-            norms = statistics_form(one.architecture)
+            norms = calibration.statistics_form(one.architecture)
             statistics = calibrated(federation, everyone, one.architecture, weights) if norms else Tensors({})
             # Each can be asked for by its own name; where one is called `high`, that name is taken.
             picks = ["high"] if one.name == best and "high" not in rows else []

@@ -11,7 +11,7 @@ from atoll.clients import FederatedModel, calibrated, count_correct, evaluate_te
 from atoll.core.messages import ClientInfo, Tensors
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Metrics
-from atoll.training.calibration import statistics_form
+from atoll.training import calibration
 
 FoundNetwork = Mapping[str, Any]  # architecture, weights, about
 
@@ -60,7 +60,7 @@ def found_candidates(
 
 def ready(federation: Federation, clients: Sequence[ClientInfo], model: FoundNetwork) -> Tensors:
     """Fixed batch norm statistics from these clients' training rows; none for a network without batch norm."""
-    if not statistics_form(model["architecture"]):
+    if not calibration.statistics_form(model["architecture"]):
         return Tensors({})
     return calibrated(federation, clients, model["architecture"], model["weights"])
 

@@ -33,7 +33,7 @@ from atoll.algorithms.netadapt import degradation, left_after, ranked, saved, sc
 from atoll.algorithms.sampling import partition
 from atoll.clients import FederatedModel, LocalTraining, count_correct, train_models
 from atoll.core.messages import ClientInfo, Schema, Tensors
-from atoll.devices.resources import measure
+from atoll.devices import resources
 from atoll.errors import DataError, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.replies import failure_reasons
@@ -81,7 +81,7 @@ class Decnas(Method[DecnasState]):
         netadapt.require_reachable(config.resources, self.final, self.resources(least))
 
     def resources(self, architecture: dict[str, Any]) -> dict[str, float]:
-        return {kind: measure(architecture, kind, self.device) for kind in self.config.resources}
+        return {kind: resources.measure(architecture, kind, self.device) for kind in self.config.resources}
 
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):

@@ -9,11 +9,10 @@ from pydantic import Field, field_validator
 from atoll import spaces
 from atoll.algorithms.netadapt import Schedule
 from atoll.core.messages import Schema, Tensors
-from atoll.devices import DeviceProfile, device_profile
-from atoll.devices.resources import check_resource
+from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig
-from atoll.spaces.pruned.start import fitted_start, own_weights, start_architecture
+from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
 
 USUAL_GROUPS = 10  # without a setting so many, but at least two clients in each
@@ -95,11 +94,11 @@ class DecnasConfig(MethodConfig):
 
     def start(self, schema: Schema) -> dict[str, Any]:
         """The architecture of GM_0."""
-        return start_architecture(self.model, schema, self.hidden, self.widths, self.width)
+        return start.start_architecture(self.model, schema, self.hidden, self.widths, self.width)
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         for kind in self.resources:
-            check_resource(kind, self.device is not None)
+            resources.check_resource(kind, self.device is not None)
         groups = self.groups or max(1, min(USUAL_GROUPS, clients // 2))
         if self.grouping and groups > clients:
             raise ConfigError(
@@ -107,7 +106,7 @@ class DecnasConfig(MethodConfig):
                 f"use {clients} or fewer groups, or more clients",
                 code="impossible-group-count",
             )
-        decided = fitted_start(self.model, schema, self.hidden, self.widths, self.width)
+        decided = start.fitted_start(self.model, schema, self.hidden, self.widths, self.width)
         fitted = self.model_copy(update={**decided, "groups": groups})
         fitted.trained(schema, fitted.start(schema))  # what does not fit is said before a run starts
         return fitted
@@ -117,7 +116,7 @@ class DecnasConfig(MethodConfig):
         if self.weights is None:
             return None
         if self.weights == OWN:
-            return own_weights(self.model, schema)
+            return start.own_weights(self.model, schema)
         return given_weights(self.weights, parameter_shapes(arch))
 
 
