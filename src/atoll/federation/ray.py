@@ -168,7 +168,7 @@ class _Actor:
         from atoll.data import Federated
 
         single_thread()
-        for module in preload:
+        for module in ("torch", *preload):
             importlib.import_module(module)
         self._player = Executor(Federated.put_together(*parts), seed, device)
 
