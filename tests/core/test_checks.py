@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from atoll.core.checks import ArrayOf, Count, Counts, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
+from atoll.core import checks
+from atoll.core.checks import ArrayOf, Count, CountArray, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
 from atoll.core.messages import Tensors
+from atoll.errors import ConfigError
+from refusals import refused
 
 WEIGHTS = Tensors({"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)})
 ASKED = {
     "weights": TensorsLike.of(WEIGHTS),
     "vector": ArrayOf("<f8", (2,)),
-    "confusion": Counts((2, 2), 10),
-    "each": Counts((3, 2), 4, each=1),
+    "confusion": CountArray((2, 2), 10),
+    "each": CountArray((3, 2), 4, each=1),
     "right": CountsUpTo((2,), 4),
     "correct": Count(5),
     "loss": Number(0.0),
@@ -124,4 +130,51 @@ def test_large_finite_values_are_finite() -> None:
 
 def test_empty_arrays_pass() -> None:
     assert inspect({"x": np.zeros((0, 2))}, {"x": ArrayOf("<f8", (0, 2))}) is None
-    assert inspect({"x": np.zeros((0,), np.int64)}, {"x": Counts((0,), 0)}) is None
+    assert inspect({"x": np.zeros((0,), np.int64)}, {"x": CountArray((0,), 0)}) is None
+
+
+@checks.register
+@dataclass(frozen=True)
+class EvenNumbers:
+    """A check as a plug-in would write it."""
+
+    places: tuple[tuple[int, int], ...]
+
+    def problem(self, value: Any) -> str | None:
+        return None if all(value[row][column] % 2 == 0 for row, column in self.places) else "schema: an odd number"
+
+
+def test_a_plug_in_registers_its_own_check() -> None:
+    plain = json.loads(json.dumps(to_plain({"x": EvenNumbers(((0, 1),))})))
+    assert plain["table"]["x"] == {"kind": f"{__name__}:EvenNumbers", "values": {"places": [[0, 1]]}}
+    again = from_plain(plain)
+    assert again == {"x": EvenNumbers(((0, 1),))}
+    assert inspect({"x": [[1, 2]]}, again) is None and inspect({"x": [[2, 1]]}, again) == "schema: an odd number"
+
+
+def test_a_check_is_imported_when_it_is_needed() -> None:
+    """The module of a saved check registers it: the server that resumes has not imported it yet."""
+    program = (
+        "import sys; from atoll.core.checks import from_plain; before = set(sys.modules);"
+        "values = dict(inputs=2, outputs=1, hidden=10, connections=20, bound=30.0, recurrent=False);"
+        "assert not any('neat' in name for name in before);"
+        "print(from_plain({'kind': 'atoll.algorithms.neat.coding:GenomeBytes', 'values': values}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("GenomeBytes(inputs=2"), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["no_such_module:Check", "json:JSONDecoder", "atoll.core.checks:Check", "Counts", ":"])
+def test_an_unknown_check_is_refused_by_its_name(kind: str) -> None:
+    with refused(ConfigError, "unknown-reply-check", f"'{kind}'"):
+        from_plain({"kind": kind, "values": {}})
+
+
+def test_a_check_that_is_not_registered_is_not_saved() -> None:
+    with pytest.raises(TypeError, match=r"Unregistered.*checks\.register"):
+        to_plain(Unregistered())
+
+
+class Unregistered:
+    def problem(self, value: Any) -> str | None:
+        return None

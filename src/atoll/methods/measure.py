@@ -161,7 +161,7 @@ def _counts_on(
             EVALUATE,
             payload,
             macs * info.sizes[part],
-            {"confusion": checks.Counts((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
+            {"confusion": checks.CountArray((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
             test_evaluation,
         )
         for info in clients

@@ -27,7 +27,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.neat import scoring
-from atoll.algorithms.neat.coding import Limits, decode, encode, to_json
+from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, to_json
 from atoll.algorithms.neat.expression import expressed, structure, used_inputs
 from atoll.algorithms.neat.island import Island, Score, next_generation, settle, welcome
 from atoll.algorithms.neat.population import Population, joined
@@ -75,7 +75,7 @@ class NEvoFed:
         self.schema = schema
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
-        self.limits = Limits.of(self.settings)
+        self.limits = GenomeLimits.of(self.settings)
         self.fitness = scoring.find_fitness(config.fitness)
 
     def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
@@ -130,8 +130,8 @@ class NEvoFed:
             rows = info.sizes["train"]
             connections = state.connections.get(info.name, self.settings.population * self.settings.outputs)
             returns = {
-                "genome": checks.GenomeBytes(**asdict(self.limits)),
-                "confusion": checks.Counts((self.reading.classes, self.reading.classes), rows),
+                "genome": GenomeBytes.of(self.settings),
+                "confusion": checks.CountArray((self.reading.classes, self.reading.classes), rows),
                 "connections": checks.Count(most),
                 "species": checks.Count(self.settings.population),
                 "constant": checks.Count(self.settings.inputs * self.reading.steps),
@@ -202,7 +202,7 @@ class NEvoFed:
                 JUDGE,
                 payload,
                 connections * info.sizes[part],
-                {"confusions": checks.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
+                {"confusions": checks.CountArray((len(codes), classes, classes), info.sizes[part], each=1)},
                 test_evaluation,
             )
             for info in clients
@@ -222,8 +222,10 @@ class NEvoFed:
                 IMPORTANCE,
                 self._payload() | {"genome": code, "features": used, "repeats": repeats},
                 returns={
-                    "confusions": checks.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
-                    "confusion": checks.Counts((classes, classes), info.sizes["test"]),
+                    "confusions": checks.CountArray(
+                        (len(used), classes, classes), info.sizes["test"] * repeats, each=1
+                    ),
+                    "confusion": checks.CountArray((classes, classes), info.sizes["test"]),
                 },
                 test_evaluation=True,
             )
@@ -362,7 +364,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
 def _welcome_job(payload: Payload, client: Client) -> Payload:
     """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
     settings, reading = _told(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     guests = joined([decode(code, limits) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
     island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
@@ -373,7 +375,7 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
 def _judge_job(payload: Payload, client: Client) -> Payload:
     """Lines 41-44."""
     settings, reading = _told(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     genomes = joined([decode(code, limits) for code in payload["genomes"]])
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
 
@@ -381,7 +383,7 @@ def _judge_job(payload: Payload, client: Client) -> Payload:
 def _importance_job(payload: Payload, client: Client) -> Payload:
     """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
     settings, reading = _told(payload)
-    genome = decode(payload["genome"], Limits.of(settings))
+    genome = decode(payload["genome"], GenomeLimits.of(settings))
     x, y = _rows(client, "test")
     shuffled = []
     for feature in payload["features"]:
