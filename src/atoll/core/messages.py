@@ -134,11 +134,27 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
+class TaskSize:
+    """What a task asks of its client, where the payload alone does not show it. A site compares it with its limits."""
+
+    steps: int = 0  # training steps, or passes over the rows, for each member of the population
+    parameters: int = 0  # weights of the largest network
+    memory: int = 0  # bytes
+    population: int = 1  # networks that are trained or evolved side by side
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 1 if name == "population" else 0
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} = {str(value)[:40]!r}: a task's size is a whole number of {least} or more")
+
+
+@dataclass(frozen=True)
 class Task:
     """One piece of work for one client.
 
     `job` names a function as `module:name`; the module's `JOBS` holds it. `macs` is what the server reckons the
-    work costs the client. `returns` describes what may come back (see `core/checks.py`). An `audit` task
+    work costs the client. `returns` describes what may come back (see `core/checks.py`). A `test_evaluation`
     measures for the report only and is not charged to the search.
     """
 
@@ -149,6 +165,7 @@ class Task:
     macs: int = 0
     returns: Any = None
     test_evaluation: bool = False
+    size: TaskSize = TaskSize()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from atoll.core import wire
-from atoll.core.messages import Payload
+from atoll.core.messages import Payload, TaskSize
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.federation.executor import perform, stream_name, words
@@ -174,24 +174,28 @@ class Node:
                 f"a task for site '{letter['client']}' came to site '{self.site.name}'", code="wrong-site-task"
             )
         data = self._load(self.site, folder, letter["preparation"])
-        if self.site.limits is not None:
-            rows = data.sizes["train"]
-            refusal = self.site.limits.check(letter["method"], letter["job"], letter["payload"], rows)
-            if refusal is not None:
-                return {"error": self._refused(refusal)}
         kept = MemoryFolder(folder / "memory")
-        name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
-        before = kept.read(letter["memory"])
-
-        def work() -> tuple[Payload, Payload]:
-            return perform(letter["job"], letter["payload"], before, data, name, letter["device"])
-
         limits = self.site.limits
+
+        def work() -> tuple[Payload, Payload] | str:
+            """The reply and the new memory, or why the site refuses the task."""
+            job, payload, size = letter["job"], letter["payload"], TaskSize(**letter["size"])
+            if limits is not None:
+                refusal = limits.check(letter["method"], job, payload, size, data.sizes["train"])
+                if refusal is not None:
+                    return refusal
+            name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
+            return perform(job, payload, kept.read(letter["memory"]), data, name, letter["device"], size)
+
+        # The check is under the time limit too: an architecture may be made to be slow to build.
         try:
-            payload, memory = work() if limits is None else within(60 * limits.minutes, work)
+            done = work() if limits is None else within(60 * limits.minutes, work)
         except TookTooLong:
             assert limits is not None
-            return {"error": self._refused(f"the task took longer than limits.minutes = {limits.minutes:g} allows")}
+            done = f"the task took longer than limits.minutes = {limits.minutes:g} allows"
+        if isinstance(done, str):
+            return {"error": self._refused(done)}
+        payload, memory = done
         if memory:
             kept.write(order, memory)
         kept.forget_before(letter["floor"])

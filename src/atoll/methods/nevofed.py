@@ -35,7 +35,7 @@ from atoll.algorithms.neat.scoring import Confusions, Reading
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.sampling import choose
 from atoll.core import checks, wire
-from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, TaskSize, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Metrics
@@ -125,6 +125,7 @@ class NEvoFed:
             "one_class": self.config.one_class,
         }
         most = self.settings.population * (self.limits.connections + self.limits.hidden)
+        size = TaskSize(steps=self.config.generations, population=self.settings.population)
         tasks = []
         for info in chosen:
             rows = info.sizes["train"]
@@ -137,7 +138,7 @@ class NEvoFed:
                 "constant": checks.Count(self.settings.inputs * self.reading.steps),
             }
             macs = connections * rows * self.config.generations
-            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
+            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns, size=size))
         replies, failed = {}, {}
         for reply in federation.map(tasks):
             if reply.ok:
@@ -166,7 +167,8 @@ class NEvoFed:
                 payload = self._payload() | {"guests": guests, "fitness": self.config.fitness}
                 returns = {"stayed": checks.Count(len(guests))}
                 macs = connections * info.sizes["train"]
-                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns))
+                size = TaskSize(steps=1, population=len(guests))
+                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns, size=size))
         return sum(int(reply.payload["stayed"]) for reply in federation.map(tasks) if reply.ok)
 
     # -- lines 15-20: the global model ---------------------------------------------------------------------------------
@@ -336,6 +338,10 @@ def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
 def _update_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-33: so many generations on the client's own training rows; the best network so far."""
     settings, reading = _told(payload)
+    if client.size is not None and settings.population > client.size.population:
+        raise ValueError(
+            f"a population of {settings.population} genomes; the task declares {client.size.population} to the site"
+        )
     x, y = _rows(client, "train")
     present = np.unique(y)
     if len(present) == 1 and payload["one_class"] == "refuse":
