@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload, Reply, Task, Tensors
 from atoll.deploy.limits import Limits
-from atoll.deploy.site import Node, Site
+from atoll.deploy.site import Site, SiteNode
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, TooFewReplies
 from atoll.methods.nevofed import NEvoFed, NEvoFedState
@@ -31,8 +31,8 @@ NAME = DATA.names[0]
 RUN = "ab" * 16
 
 
-def node(folder: Path, limits: Limits | None = None) -> Node:
-    return Node(Site(NAME, folder / "data", folder, limits=limits), lambda site, _, __: DATA.client(site.name))
+def node(folder: Path, limits: Limits | None = None) -> SiteNode:
+    return SiteNode(Site(NAME, folder / "data", folder, limits=limits), lambda site, _, __: DATA.client(site.name))
 
 
 def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes: Any) -> bytes:
@@ -55,7 +55,7 @@ def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes:
     return wire.encode({"run": run, "order": order, "letter": frame})
 
 
-def ask(site: Node, frame: bytes) -> Payload:
+def ask(site: SiteNode, frame: bytes) -> Payload:
     return wire.decode(site.answer("task", frame))
 
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from atoll.core import wire
 from atoll.core.messages import Payload, TaskSize
+from atoll.deploy.bundle import installed
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.federation.executor import perform, stream_name, words
@@ -60,7 +59,6 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     return results[0]
 
 
-LIBRARIES = ("atoll", "torch", "flwr", "numpy")
 log = logging.getLogger("atoll")
 
 
@@ -78,7 +76,7 @@ class Site:
 Loader = Callable[[Site, Path, Payload], "ClientData"]  # site, the run's folder, the preparation -> the client's data
 
 
-class Node:
+class SiteNode:
     """Answers letters. A failure is an answer too: nothing raises."""
 
     def __init__(self, site: Site, load: Loader | None = None) -> None:
@@ -108,7 +106,7 @@ class Node:
         """Who is there, and of what form its data is."""
         letter = wire.decode(frame)
         sweep_runs(self.site.folder)
-        answer: Payload = {"name": self.site.name, "versions": versions(), "error": None}
+        answer: Payload = {"name": self.site.name, "versions": installed(), "error": None}
         if letter["data"] is None:
             return answer
         refusal = None if self.site.limits is None else self.site.limits.check_method(letter["method"])
@@ -205,17 +203,6 @@ class Node:
         text = f"site '{self.site.name}' refuses: {reason}"
         log.warning("atoll: %s", text)
         return text
-
-
-def versions() -> dict[str, str]:
-    """What a server must know to tell whether this node can take part."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "missing"
-    return found
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
