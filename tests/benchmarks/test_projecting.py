@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll import algorithms, spaces
+from atoll import search, spaces
 from atoll.core.messages import Schema
 from atoll.methods.decnas.search import Decnas
 from atoll.methods.decnas.settings import DecnasConfig
@@ -96,13 +96,13 @@ def test_a_real_run_costs_what_was_projected(folder: Path, naive: bool, within: 
         "resources": {"macs": 0.95},
         "step_decay": 1.0,
         "epochs": 1,
-        "offer": False,
+        "snapshots": False,
         "test_every": 0,
         "start_rounds": 0,
         **off,
     }
     data = {"name": "digits", "clients": 8, "rows": 160, "split": (0.5, 0.5, 0.0)}
-    run = algorithms("decnas", data, out=folder / str(naive), rounds=3, workers=0, **settings)
+    run = search("decnas", data, out=folder / str(naive), rounds=3, workers=0, **settings)
     schema = Schema("image", (1, 8, 8), tuple("0123456789"))
     config = DecnasConfig.model_validate({**settings, "rounds": 3}).fitted(schema, 8)
     (expected,) = project(Setting(8, 10, 10, schema, config), 5)
