@@ -65,8 +65,8 @@ HUGE = 10**400  # a whole number that no float can hold
 BAD: list[tuple[str, Any, str]] = [
     ("weights", {"w": np.zeros((2, 3), np.float32)}, "schema: dict where tensors"),
     ("weights", None, "schema: NoneType where tensors"),
-    ("weights", WEIGHTS.slice(["w"]), "schema: tensors differ from those asked for at 'b'"),
-    ("weights", tensors(extra=np.zeros(1)), "schema: tensors differ from those asked for at 'extra'"),
+    ("weights", WEIGHTS.slice(["w"]), "schema: tensors differ from those expected at 'b'"),
+    ("weights", tensors(extra=np.zeros(1)), "schema: tensors differ from those expected at 'extra'"),
     ("weights", tensors(w=np.zeros((3, 2), np.float32)), "shape: (3, 2) instead of (2, 3) in 'w'"),
     ("weights", tensors(w=np.zeros((2, 3))), "dtype: float64 instead of float32 in 'w'"),
     ("weights", tensors(b=np.array([0, np.nan, 0], np.float32)), "nonfinite: NaN or infinite values in 'b'"),
@@ -113,11 +113,11 @@ def test_each_reason(key: str, value: Any, reason: str) -> None:
 
 
 def test_keys_must_be_those_asked_for() -> None:
-    assert inspect({**good(), "more": 1}, ASKED) == "schema: keys differ from those asked for at 'more'"
+    assert inspect({**good(), "more": 1}, ASKED) == "schema: keys differ from those expected at 'more'"
     missing = good()
     del missing["loss"]
-    assert inspect(missing, ASKED) == "schema: keys differ from those asked for at 'loss'"
-    assert inspect([good()], ASKED) == "schema: list where a table was asked for"
+    assert inspect(missing, ASKED) == "schema: keys differ from those expected at 'loss'"
+    assert inspect([good()], ASKED) == "schema: list where a table was expected"
 
 
 def test_large_finite_values_are_finite() -> None:

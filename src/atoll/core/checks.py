@@ -1,11 +1,12 @@
-"""Every reply is checked against what its task asked for, before a method sees it.
+"""Every reply is checked against what its task expects, before a method sees it.
 
-A task's `returns` is a table of the same form as the payload that may come back, with a description in each leaf:
+A task's `returns` has the structure of the expected payload, with a check in each leaf:
 
     {"weights": TensorsLike.of(weights), "correct": Count(120), "confusion": CountArray((10, 10), total=120)}
 
-`inspect` gives None for a good payload and a reason in words for a bad one; the first word says which rule:
-`schema`, `shape`, `dtype`, `nonfinite`, `count`, `mask` or `genome`.
+`inspect` returns None for a good payload and the reason for a bad one. Its first word names the rule: `schema`,
+`shape`, `dtype`, `nonfinite`, `count`, `mask`, or a rule of the check itself, such as `genome`. A method or a plug-in
+registers checks of its own with `register`.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ class TensorsLike:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Array]) -> TensorsLike:
-        """Tensors of the same form as these."""
+        """Tensors with the names, dtypes and shapes of these."""
         return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()})
 
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, Tensors):
-            return f"schema: {type(value).__name__} where tensors were asked for"
+            return f"schema: {type(value).__name__} where tensors were expected"
         if value.keys() != self.model.keys():
             odd = sorted(value.keys() ^ self.model.keys())[:3]
-            return f"schema: tensors differ from those asked for at {', '.join(map(repr, odd))}"
+            return f"schema: tensors differ from those expected at {', '.join(map(repr, odd))}"
         for name, (dtype, shape) in self.model.items():
             fault = _array_fault(value[name], np.dtype(dtype), shape)
             if fault:
@@ -73,9 +74,10 @@ class TensorsLike:
 @register
 @dataclass(frozen=True)
 class OnGraph(TensorsLike):
-    """Tensors like these, where each one named in `connections` is the vector of weights along a graph of that many.
+    """Tensors like these, where each one named in `connections` holds the weights of that number of connections.
 
-    A graph's weights have no place for one outside of it: a whole matrix, or another number of them, breaks this rule.
+    A sparse layer's weights are a vector with one entry per connection. A full matrix breaks this rule, and so does a
+    vector of another length.
     """
 
     connections: Mapping[str, int]
@@ -104,11 +106,11 @@ class ArrayOf:
 @register
 @dataclass(frozen=True)
 class CountArray:
-    """An int64 array of this shape, nothing negative, adding up to `total` (along all axes, or the last ones)."""
+    """An int64 array of this shape without negative numbers, whose sum is `total`."""
 
     shape: tuple[int, ...]
     total: int
-    each: int = 0  # how many leading axes count separately: 1 means every row adds up to `total`
+    each: int = 0  # number of leading axes that are summed separately: 1 means that every row adds up to `total`
 
     def problem(self, value: Any) -> str | None:
         fault = _array_fault(value, np.dtype(np.int64), self.shape)
@@ -148,7 +150,7 @@ class Count:
 
     def problem(self, value: Any) -> str | None:
         if type(value) is not int:
-            return f"schema: {type(value).__name__} where a whole number was asked for"
+            return f"schema: {type(value).__name__} where a whole number was expected"
         return None if 0 <= value <= self.maximum else f"count: {value} is outside 0 to {self.maximum}"
 
 
@@ -162,14 +164,14 @@ class Number:
 
     def problem(self, value: Any) -> str | None:
         if type(value) not in (int, float):
-            return f"schema: {type(value).__name__} where a number was asked for"
+            return f"schema: {type(value).__name__} where a number was expected"
         if isinstance(value, float) and not math.isfinite(value):
             return "nonfinite: NaN or infinite number"
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
 def to_plain(returns: Any) -> Any:
-    """A description as plain data, so that a task in flight can be saved with what it may return."""
+    """The checks as plain data, so that a task in flight can be saved with them."""
     if returns is None:
         return None
     if isinstance(returns, Mapping):
@@ -220,20 +222,20 @@ def _with_tuples(value: Any) -> Any:
 
 
 def inspect(payload: Any, returns: Any) -> str | None:
-    """Why this payload must not be used, or None. `returns=None` accepts any payload that the wire has carried."""
+    """Why this payload is refused, or None. `returns=None` accepts every payload that the wire can carry."""
     if returns is None:
         return None
     if isinstance(returns, Mapping):
         if not isinstance(payload, dict):
-            return f"schema: {type(payload).__name__} where a table was asked for"
+            return f"schema: {type(payload).__name__} where a table was expected"
         if payload.keys() != returns.keys():
             odd = sorted(payload.keys() ^ returns.keys())[:3]
-            return f"schema: keys differ from those asked for at {', '.join(map(repr, odd))}"
+            return f"schema: keys differ from those expected at {', '.join(map(repr, odd))}"
         found = (inspect(payload[key], returns[key]) for key in returns)
         return next((reason for reason in found if reason), None)
     if isinstance(returns, list):
         if not isinstance(payload, list) or len(payload) != len(returns):
-            return f"schema: a list of {len(returns)} was asked for"
+            return f"schema: a list of {len(returns)} was expected"
         found = (inspect(item, wanted) for item, wanted in zip(payload, returns, strict=True))
         return next((reason for reason in found if reason), None)
     check: Check = returns
@@ -242,13 +244,13 @@ def inspect(payload: Any, returns: Any) -> str | None:
 
 def _array_fault(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str | None:
     if not isinstance(value, np.ndarray):
-        return f"schema: {type(value).__name__} where an array was asked for"
+        return f"schema: {type(value).__name__} where an array was expected"
     if value.dtype != dtype:
         return f"dtype: {value.dtype} instead of {dtype}"
     if value.shape != shape:
         return f"shape: {value.shape} instead of {shape}"
-    # A sum is finite only if nothing in it is NaN or infinite; the full look is needed only when it is not
-    # (it may overflow by itself).
+    # A sum is finite only if no summand is NaN or infinite. The elements are tested only where it is not finite: finite
+    # values can overflow, too.
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             total = float(value.sum(dtype=np.float64))
