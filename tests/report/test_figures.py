@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atoll import algorithms
+from atoll import search
 from atoll.cli.app import app
 from atoll.errors import AtollError, ConfigError, RunDirectoryError
 from atoll.report.figures.catalogue import draw_figures
@@ -73,7 +73,7 @@ def test_any_folder_name_can_be_drawn(made_run: Any, name: str) -> None:
 
 
 def test_a_real_search_has_its_networks_drawn(tmp_path: Path) -> None:
-    run = algorithms(
+    run = search(
         "realtime",
         {"name": "digits", "clients": 2, "rows": 120},
         out=tmp_path / "real",

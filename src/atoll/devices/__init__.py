@@ -13,7 +13,7 @@ are read from it, layer by layer:
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
+from importlib.resources import files  # `resources` is a module of this package
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -61,7 +61,7 @@ class DeviceProfile(BaseModel):
 def device_profile(name: str) -> DeviceProfile:
     """A shipped profile by its name, or a user's own by the path of its file."""
     if name in SHIPPED:
-        text = resources.files("atoll.devices").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+        text = files("atoll.devices").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     elif name.endswith(".toml"):
         try:
             text = Path(name).read_text(encoding="utf-8")
