@@ -69,10 +69,10 @@ class Child:
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Load into this process what a run needs, so that its forks find it."""
-    from atoll import algorithms
+    from atoll import search
     from atoll.report import tables, terminal  # noqa: F401
 
-    algorithms("fedavg", "digits", out=tmp_path_factory.mktemp("loaded") / "run", rounds=1, workers=0)
+    search("fedavg", "digits", out=tmp_path_factory.mktemp("loaded") / "run", rounds=1, workers=0)
 
 
 def start(*arguments: object, cwd: Path | None = None, temporary: Path | None = None) -> Child:

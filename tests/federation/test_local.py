@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from atoll import algorithms
+from atoll import search
 from atoll.core.messages import Task
 from atoll.errors import AtollError
 from atoll.federation.base import Federation
@@ -137,7 +137,7 @@ def test_after_the_deadline_a_serial_engine_starts_nothing_more() -> None:
 def test_a_run_whose_workers_are_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     """One worker is killed between rounds, the other one in the middle of the next."""
     settings: dict[str, Any] = {"rounds": 6, "hidden": [64, 64], "epochs": 10, "batch": 4}
-    quiet = algorithms("fedavg", DATA, out=tmp_path / "quiet", workers=0, **settings)
+    quiet = search("fedavg", DATA, out=tmp_path / "quiet", workers=0, **settings)
     killed: list[int] = []
 
     def kill(pid: int) -> None:
@@ -154,7 +154,7 @@ def test_a_run_whose_workers_are_killed_ends_with_the_same_bits(tmp_path: Path) 
         def round_failed(self, *_: object) -> None:
             raise AssertionError("no round may fail")
 
-    loud = algorithms("fedavg", DATA, out=tmp_path / "loud", workers=2, watcher=Killer(), **settings)
+    loud = search("fedavg", DATA, out=tmp_path / "loud", workers=2, watcher=Killer(), **settings)
     assert len(killed) == 2
     for key in ("candidates", "ledger"):
         assert loud.result[key] == quiet.result[key]

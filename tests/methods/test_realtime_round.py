@@ -165,7 +165,7 @@ def test_duplicates_are_mutated_again_or_kept() -> None:
 
 def test_networks_on_offer_are_high_and_knee_with_their_statistics() -> None:
     federation = Script(SIX_AND_TWO, correct=lambda task: [9, 8, 1, 1])
-    method = realtime(offer=True)
+    method = realtime(snapshots=True)
     after, _ = step(method, state(method, [[2, 1], [0, 0]]), federation)
     high, knee = method.snapshots(after)
     assert (high.id, high.picks, knee.id, knee.picks) == ("21", ["high"], "00", ["knee"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from atoll import algorithms, resume
+from atoll import resume, search
 from atoll.config import resolve
 from atoll.errors import AtollError, ConfigError, DataError, Paused, RunDirectoryError
 from atoll.federation.local import LocalFederation
@@ -55,7 +55,7 @@ def test_fedavg_by_bus_and_car(logs: Path, tmp_path: Path) -> None:
     runs = []
     for workers in (0, 2):
         out = tmp_path / str(workers)
-        runs.append(algorithms("fedavg", DATA, out=out, rounds=6, workers=workers, settings={"network": network}))
+        runs.append(search("fedavg", DATA, out=out, rounds=6, workers=workers, settings={"network": network}))
     assert told(runs[0]) == told(runs[1])
     accounts = [event["ledger"] for event in runs[0].rounds]
     clocks = [event["network"] for event in runs[0].rounds]
@@ -68,8 +68,8 @@ def test_fedavg_by_bus_and_car(logs: Path, tmp_path: Path) -> None:
 
 
 def test_a_network_changes_the_time_and_nothing_else(logs: Path, tmp_path: Path) -> None:
-    plain = algorithms("fedavg", DATA, out=tmp_path / "plain", rounds=3, workers=0)
-    slow = algorithms(
+    plain = search("fedavg", DATA, out=tmp_path / "plain", rounds=3, workers=0)
+    slow = search(
         "fedavg", DATA, out=tmp_path / "slow", rounds=3, workers=0, settings={"network": {"traces": str(logs)}}
     )
     assert plain.result["candidates"] == slow.result["candidates"]
@@ -82,7 +82,7 @@ def test_realtime_on_phones(tmp_path: Path) -> None:
     settings = {"network": {"device": "phone", "dropout": 0.05}}
     own: dict[str, Any] = {"rounds": 2, "population": 2, "channels": [4, 4], "batch": 8}
     data = made_images(clients=4)
-    found = algorithms("realtime", data, out=tmp_path / "run", workers=0, settings=settings, **own)
+    found = search("realtime", data, out=tmp_path / "run", workers=0, settings=settings, **own)
     assert found.finished and found.result["ledger"]["simulated_seconds"] > 0
     assert {row[-1] for event in found.rounds for row in event["network"]["tasks"]} == {"used", "failed"}
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_p
     ]
     for settings, error, code, named in cases:
         with refused(error, code, named):
-            algorithms("fedavg", DATA, out=out, workers=0, settings=settings)
+            search("fedavg", DATA, out=out, workers=0, settings=settings)
         assert not out.exists()
     (logs / "bad_1.csv").write_text("bandwidth_kbps,duration_ms\n5,100\n-5,100\n", encoding="utf-8")
     ended = run("run", "fedavg", "--data", "digits", "--set", f"network.traces='{logs}'", "--out", out)
@@ -108,7 +108,7 @@ def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_p
 def test_a_log_that_changed_is_noticed(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = {"network": {"traces": "logs"}}
-    algorithms("fedavg", DATA, out="run", rounds=2, workers=0, settings=settings)
+    search("fedavg", DATA, out="run", rounds=2, workers=0, settings=settings)
     monkeypatch.chdir("/")  # the run remembers where its logs are
     resume(tmp_path / "run", rounds=3, data=DATA)
     (logs / "bus_1.csv").write_text(LOGS["car_1"], encoding="utf-8")
@@ -204,7 +204,7 @@ def test_what_failed_by_lot_is_drawn_again_after_a_pause(tmp_path: Path) -> None
         try:
             if pauses:
                 return resume(path, data=data)
-            return algorithms("fedavg", data, out=path, workers=0, rounds=3, settings=tables)
+            return search("fedavg", data, out=path, workers=0, rounds=3, settings=tables)
         except Paused as pause:
             pauses.append(str(pause))
             return None

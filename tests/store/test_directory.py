@@ -180,7 +180,7 @@ def test_a_damaged_event_is_noticed(tmp_path: Path) -> None:
 def test_offers_are_kept_for_slow_readers_and_then_removed(tmp_path: Path) -> None:
     with create(tmp_path) as run:
         for number in range(12):
-            run.offer({"high": model(number), "knee": model(0)}, number)
+            run.snapshots({"high": model(number), "knee": model(0)}, number)
         pointer: dict[str, Any] = json.loads((tmp_path / "models" / "current.json").read_text())
         assert pointer["round"] == 11 and pointer["models"].keys() == {"high", "knee"}
         files = list((tmp_path / "models").glob("*.safetensors"))

@@ -152,7 +152,7 @@ class GenomeBytes:
     inputs: int
     outputs: int
     hidden: int
-    links: int
+    connections: int
     bound: float
     recurrent: bool
 

@@ -13,7 +13,7 @@ are read from it, layer by layer:
 from __future__ import annotations
 
 import tomllib
-from importlib.resources import files  # `resources` is a module of this package
+from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError

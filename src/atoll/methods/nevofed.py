@@ -58,7 +58,7 @@ Judged = dict[str, Confusions]  # client -> genomes x true class x answered clas
 class NEvoFedState:
     round: int
     bests: dict[str, Array]  # client -> the bytes of its best genome so far
-    connections: dict[str, int]  # client -> links of its whole population, for reckoning what a generation costs
+    connections: dict[str, int]  # client -> connections of its whole population, for reckoning what a generation costs
 
 
 class NEvoFed:

@@ -26,7 +26,7 @@ from atoll.methods.base import Candidate, Metrics
 from atoll.methods.measure import calibrated
 from atoll.methods.set_fedavg import Settings, Trainee, beginner, count_correct, train_round, veteran
 from atoll.rng import Generator, stream
-from atoll.store.models import found_weights
+from atoll.store.weights import found_weights
 from atoll.training.calibration import statistics_form
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more

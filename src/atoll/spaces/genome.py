@@ -1,11 +1,11 @@
 """Evolved networks: {"space": "genome", "input": [F], "classes": N, "nodes": [...], "connections": [...], ...}.
 
     nodes       [name, activation, aggregation] each; the outputs o0, o1, ... first, then hidden ones
-    links       [source, target] each, by names; inputs are i0, i1, ...
+    connections       [source, target] each, by names; inputs are i0, i1, ...
     edges       empty: one output a class; otherwise one output, cut into class ranges at these values
     recurrent   false, or true with `steps` in time within a row and `passes` on each step
 
-Weights are `weight` (one a link), `bias` and `response` (one a node), float32; the network computes in float64.
+Weights are `weight` (one a connection), `bias` and `response` (one a node), float32; the network computes in float64.
 Forward gives one number a class, the largest for the class it answers.
 """
 
@@ -28,7 +28,7 @@ from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.cost import Cost
 
 KEYS = {"space", "input", "classes", "recurrent", "steps", "passes", "edges", "nodes", "connections"}
-MOST = 1 << 15  # nodes or links of an architecture; those that travel are bounded much lower
+MOST = 1 << 15  # nodes or connections of an architecture; those that travel are bounded much lower
 
 
 class GenomeNetwork(nn.Module):
@@ -104,7 +104,7 @@ def build(arch: Mapping[str, Any]) -> nn.Module:
 
 
 def cost(arch: Mapping[str, Any]) -> Cost:
-    """A multiply-accumulate a link (and time step); all weights in 4 bytes."""
+    """A multiply-accumulate a connection (and time step); all weights in 4 bytes."""
     genome = genome_of(arch, Tensors({}))
     times = int(arch.get("steps", 1)) * int(arch.get("passes", 1)) if arch.get("recurrent") else 1
     params = len(genome.source) + 2 * len(genome.node)
@@ -138,7 +138,7 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     nodes, connections = arch.get("nodes", []), arch.get("connections", [])
     if len(nodes) > MOST or len(connections) > MOST:
         raise ArchitectureError(
-            f"a genome of {len(nodes)} nodes and {len(connections)} links: at most {MOST} of each",
+            f"a genome of {len(nodes)} nodes and {len(connections)} connections: at most {MOST} of each",
             code="network-too-large",
         )
     try:

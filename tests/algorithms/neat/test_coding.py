@@ -35,7 +35,7 @@ def test_a_genome_arrives_as_it_left(told: NeatSettings, seed: int) -> None:
 
 
 def test_the_size_can_be_reckoned_by_hand() -> None:
-    """Head 6, one name 8, two biases 8, two function bytes 2, three links 3 x 8, flags 1."""
+    """Head 6, one name 8, two biases 8, two function bytes 2, three connections 3 x 8, flags 1."""
     assert len(encode(genome(), 2, 1)) == 6 + 8 + 8 + 2 + 24 + 1
 
 
@@ -60,7 +60,7 @@ BAD = {
     "huge": (genome(weight=np.array([1, 31, 0], np.float32)), "+-30"),
     "activation": (genome(activation=np.array([0, 9], np.uint8)), "activation"),
     "aggregation": (genome(aggregation=np.array([0, 7], np.uint8)), "aggregation"),
-    "twice": (genome([[0, A, 1.0, True], [0, A, 2.0, True]]), "two links"),
+    "twice": (genome([[0, A, 1.0, True], [0, A, 2.0, True]]), "two connections"),
     "into an input": (genome([[0, 1, 1.0, True]]), "leads to"),
     "out of an output": (genome([[OUT, A, 1.0, True]]), "output"),
 }

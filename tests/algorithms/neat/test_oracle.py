@@ -99,5 +99,5 @@ def test_a_genome_survives_the_way_there_and_back() -> None:
     table, x = numbers(genomes), rng.normal(0, 1, (6, 3))
     for place in range(20):
         back = from_neat(to_neat(genomes[place], place, table), 2)
-        # The order of links, hence of sums, may differ.
+        # The order of connections, hence of sums, may differ.
         np.testing.assert_allclose(outputs(back, x, 2), outputs(genomes[place], x, 2), rtol=1e-12, atol=1e-12)

@@ -371,7 +371,7 @@ def test_settings_that_deal_data_out_are_refused(sites: ThreeSites, tmp_path: Pa
 
 
 def test_a_method_that_pools_all_data_is_refused(sites: ThreeSites, tmp_path: Path) -> None:
-    with refused(ConfigError, "pooled-data-needed", "central"):
+    with refused(ConfigError, "centralised-data-needed", "central"):
         launch.start(sites.experiment("central", "flower"), tmp_path / "there", grid=sites.grid())
 
 

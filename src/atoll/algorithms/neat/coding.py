@@ -1,13 +1,13 @@
 """A genome as few bytes, and back. Whatever the bytes are, `decode` gives a sound genome or says why not.
 
-version, flags, hidden nodes (2 bytes), links (2 bytes)
+version, flags, hidden nodes (2 bytes), connections (2 bytes)
 names of the hidden nodes        8 bytes each; outputs need none
 biases of all nodes              4 bytes each, outputs first
 responses                        4 bytes each, only if one of them is not 1 (flag)
 functions                        1 byte each: activation + 16 * aggregation
-links' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
-links' weights                   4 bytes each
-links' enabled flags             1 bit each
+connections' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
+connections' weights                   4 bytes each
+connections' enabled flags             1 bit each
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ def _values(genome: Population, limits: Limits) -> str:
 def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: Limits) -> str:
     source, target = genome.source, genome.target
     if not (np.isin(source, hidden) | (source < limits.inputs)).all():
-        return "a link comes from a node that is not there, or from an output"
+        return "a connection comes from a node that is not there, or from an output"
     if not np.isin(target, genome.node).all():
-        return "a link leads to a node that is not there"
+        return "a connection leads to a node that is not there"
     pairs = set(zip(source.tolist(), target.tolist(), strict=True))
     if len(pairs) != len(source):
-        return "two links join the same nodes"
+        return "two connections join the same nodes"
     if not limits.recurrent and has_circle(pairs):
-        return "its links form a circle, and the network is feed-forward"
+        return "its connections form a circle, and the network is feed-forward"
     return ""
 
 
 def has_circle(pairs: set[tuple[int, int]]) -> bool:
-    """Nodes that nothing enters are taken away, with their links, until none is left (Kahn)."""
+    """Nodes that nothing enters are taken away, with their connections, until none is left (Kahn)."""
     entering: dict[int, int] = {}
     after: dict[int, list[int]] = {}
     for source, target in pairs:
@@ -145,13 +145,16 @@ def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
         return "not a genome of this version", None
     hidden, connections = (int(count) for count in np.frombuffer(data, "<u2", 2, 2))
     if hidden > limits.hidden or connections > limits.connections:
-        return f"{hidden} hidden nodes and {connections} links, at most {limits.hidden} and {limits.connections}", None
+        return (
+            f"{hidden} hidden nodes and {connections} connections, at most {limits.hidden} and {limits.connections}",
+            None,
+        )
     nodes = hidden + limits.outputs
     responses = nodes if data[1] == RESPONSES else 0
     counts = [("<u8", hidden), ("<f4", nodes), ("<f4", responses), ("|u1", nodes)]
     counts += [("<u2", connections), ("<u2", connections), ("<f4", connections), ("|u1", (connections + 7) // 8)]
     if len(data) != HEAD + sum(np.dtype(kind).itemsize * count for kind, count in counts):
-        return f"{len(data)} bytes do not fit {hidden} hidden nodes and {connections} links", None
+        return f"{len(data)} bytes do not fit {hidden} hidden nodes and {connections} connections", None
     pieces, start = [], HEAD
     for kind, count in counts:
         pieces.append(np.frombuffer(data, kind, count, start))
@@ -159,7 +162,10 @@ def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
     names, bias, response, functions, source, target, weight, flags = pieces
     ports = limits.inputs + limits.outputs + hidden
     if connections and max(int(source.max()), int(target.max())) >= ports:
-        return f"a link's end is number {max(int(source.max()), int(target.max()))}, there are {ports} ports", None
+        return (
+            f"a connection's end is number {max(int(source.max()), int(target.max()))}, there are {ports} ports",
+            None,
+        )
     everyone = _ports(names.astype(np.uint64), limits)
     genome = Population(
         node_ends=np.array([0, nodes]),

@@ -22,14 +22,14 @@ BLOCK = 1 << 17  # numbers a step works on at once: about what a core's cache ho
 
 @dataclass(frozen=True)
 class Step:
-    """Nodes `start:stop` (rows of the matrix of values) that are aggregated alike; their links are `first:last`."""
+    """Nodes `start:stop` (rows of the matrix of values) with one aggregation; their connections are `first:last`."""
 
     start: int
     stop: int
     how: int
     first: int
     last: int
-    begins: Ends  # of each node's links, counted from `first`
+    begins: Ends  # of each node's connections, counted from `first`
     groups: list[tuple[int, int, int]]  # activation, start, stop: rows of the same activation
 
 
@@ -40,7 +40,7 @@ class Plan:
     inputs: int
     rows: int
     steps: list[Step]
-    source: Ends  # row that each link reads
+    source: Ends  # row that each connection reads
     weight: Values
     bias: Values
     response: Values
@@ -86,7 +86,7 @@ def compute(step: Step, ready: Plan, before: Values, after: Values) -> None:
 
 
 def plan(population: Population, inputs: int, number: int, recurrent: bool = False) -> Plan:
-    """Sort nodes and links for computing. In recurrent networks all nodes are on one level: each step reads the
+    """Sort nodes and connections for computing. In recurrent networks all nodes are on one level: each step reads the
     values of the step before; a node that nothing enters stays 0 there (neat-python's rule) and is left out."""
     source, target = _places(population)
     on = population.enabled.copy()
@@ -101,7 +101,7 @@ def plan(population: Population, inputs: int, number: int, recurrent: bool = Fal
 
 
 def _places(population: Population) -> tuple[Ends, Ends]:
-    """Where each link's ends are among the population's nodes; inputs are -1 - their number."""
+    """Where each connection's ends are among the population's nodes; inputs are -1 - their number."""
     names, ranks = np.unique(
         np.concatenate([population.node, population.source, population.target]), return_inverse=True
     )

@@ -41,7 +41,7 @@ def name_of(text: str) -> int:
 
 
 def expressed(genome: Population) -> Population:
-    """The genome without genes that have no effect: disabled links, and nodes that reach no output."""
+    """The genome without genes that have no effect: disabled connections, and nodes that reach no output."""
     connections = [
         [source, target, weight, True]
         for source, target, weight, enabled in zip(
@@ -101,7 +101,7 @@ def used_inputs(network: Population) -> list[int]:
 
 
 def structure(network: Population) -> dict[str, Any]:
-    """An expressed genome's structure as plain data: node names with their functions, and links' two ends."""
+    """An expressed genome's structure as plain data: node names with their functions, and connections' two ends."""
     nodes = zip(network.node.tolist(), network.activation.tolist(), network.aggregation.tolist(), strict=True)
     return {
         "nodes": [[word(name), ACTIVATIONS[code], AGGREGATIONS[how]] for name, code, how in nodes],

@@ -65,8 +65,8 @@ TYPES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]`, its outputs first and in order, and the links
-    (connections) `link_ends[g]:link_ends[g + 1]`. Inputs are not listed."""
+    """Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]`, its outputs first and in order, and the connections
+    (connections) `connection_ends[g]:connection_ends[g + 1]`. Inputs are not listed."""
 
     node_ends: Ends
     node: Names
@@ -94,7 +94,7 @@ class Population:
 
     @property
     def connection_owner(self) -> Ends:
-        """The genome of each link."""
+        """The genome of each connection."""
         return np.repeat(np.arange(len(self)), np.diff(self.connection_ends))
 
     def take(self, positions: Sequence[int] | Ends) -> Population:
@@ -129,20 +129,20 @@ def joined(populations: Sequence[Population]) -> Population:
     genes: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in (*NODE_GENES, *CONNECTION_GENES)
     }
-    for name in ("node_ends", "link_ends"):
+    for name in ("node_ends", "connection_ends"):
         lengths = np.concatenate([np.diff(getattr(part, name)) for part in parts])
         genes[name] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return Population(**genes)
 
 
 def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]) -> Population:
-    """A population from lists: for each genome its node rows (as NODE_GENES) and link rows (as LINK_GENES)."""
+    """A population from lists: for each genome its node rows (as NODE_GENES) and connection rows (as LINK_GENES)."""
     genes: dict[str, Any] = {}
     for names, rows in ((NODE_GENES, nodes), (CONNECTION_GENES, connections)):
         flat = [row for genome in rows for row in genome]
         columns = list(zip(*flat, strict=True)) if flat else [()] * len(names)
         genes |= {name: np.array(column, TYPES[name]) for name, column in zip(names, columns, strict=True)}
-    for name, genomes in (("node_ends", nodes), ("link_ends", connections)):
+    for name, genomes in (("node_ends", nodes), ("connection_ends", connections)):
         genes[name] = np.concatenate([[0], np.cumsum([len(genome) for genome in genomes])]).astype(np.int64)
     return Population(**genes)
 

@@ -1,4 +1,4 @@
-"""Mutation of structure: nodes and links added and taken away."""
+"""Mutation of structure: nodes and connections added and taken away."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from atoll.algorithms.neat.population import (
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.rng import Generator
 
-STAYS_DISABLED = 0.75  # a link that is disabled in either parent, in the child
+STAYS_DISABLED = 0.75  # a connection that is disabled in either parent, in the child
 
 
 def cross(population: Population, alignment: Alignment, fitter: Ends, other: Ends, rng: Generator) -> Population:
@@ -115,13 +115,13 @@ def _codes(codes: Codes, rate: float, allowed: Codes, rng: Generator) -> Codes:
     return new
 
 
-Row = list[Any]  # a node or link gene, in the order of NODE_GENES or LINK_GENES
+Row = list[Any]  # a node or connection gene, in the order of NODE_GENES or LINK_GENES
 Drawn = Sequence[float]  # numbers from 0 to 1
 EVENTS, DRAWS = 4, 10  # whether each event happens, then what it chooses
 
 
 def mutate_structure(population: Population, settings: NeatSettings, rng: Generator) -> Population:
-    """In this order, each with its probability: add a node, take one away, add a link, take one away."""
+    """In this order, each with its probability: add a node, take one away, add a connection, take one away."""
     drawn = rng.random((len(population), DRAWS))
     activations = start_codes(len(population), settings.activation_start, ACTIVATIONS, settings.activations, rng)
     aggregations = start_codes(len(population), settings.aggregation_start, AGGREGATIONS, settings.aggregations, rng)
@@ -147,8 +147,10 @@ def mutate_structure(population: Population, settings: NeatSettings, rng: Genera
 def add_node(
     nodes: list[Row], connections: list[Row], functions: list[int], settings: NeatSettings, drawn: float
 ) -> None:
-    """Split a link: it is disabled, and a node with bias 0 takes its place, entered with weight 1 and left with the
-    link's own weight."""
+    """Split a connection: it is disabled, and a node with bias 0 takes its place.
+
+    The node is entered with weight 1 and left with the connection's own weight.
+    """
     room = len(nodes) < settings.outputs + settings.max_hidden and len(connections) + 2 <= settings.max_connections
     if not connections or not room:
         return
@@ -165,7 +167,7 @@ def add_node(
 
 
 def delete_node(nodes: list[Row], connections: list[Row], settings: NeatSettings, drawn: float) -> None:
-    """Take a hidden node away, and all its links."""
+    """Take a hidden node away, and all its connections."""
     hidden = len(nodes) - settings.outputs
     if not hidden:
         return

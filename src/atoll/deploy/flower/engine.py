@@ -63,7 +63,7 @@ def open_engine(request: Request) -> Engine:
     if request.centralised:
         raise ConfigError(
             f"method = {request.method!r}: needs all data in one place, and sites keep theirs; use another",
-            code="pooled-data-needed",
+            code="centralised-data-needed",
         )
     settings = request.data
     for name in NOT_HERE:

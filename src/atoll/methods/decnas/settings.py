@@ -14,7 +14,7 @@ from atoll.devices.resources import check_resource
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig
 from atoll.spaces.pruned.start import fitted_start, own_weights, start_architecture
-from atoll.store.models import given_weights
+from atoll.store.weights import given_weights
 
 USUAL_GROUPS = 10  # without a setting so many, but at least two clients in each
 OWN = "own"
