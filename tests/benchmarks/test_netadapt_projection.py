@@ -11,7 +11,7 @@ from atoll import search, spaces
 from atoll.core.messages import Schema
 from atoll.methods.decnas.search import Decnas
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.report.figures.cost import bill
+from atoll.report.figures.cost import run_cost
 from atoll.spaces.pruned.pruning import narrowed
 from scripts import script
 
@@ -113,7 +113,7 @@ def test_a_real_run_costs_what_was_projected(folder: Path, naive: bool, within: 
     schema = Schema("image", (1, 8, 8), tuple("0123456789"))
     config = DecnasConfig.model_validate({**settings, "rounds": 3}).fitted(schema, 8)
     (expected,) = project(Setting(8, 10, 10, schema, config), 5)
-    found = bill("run", run, search_only=True).account
+    found = run_cost("run", run, search_only=True).account
     assert found.tasks == expected.tasks
     for mine, theirs in (
         (found.client_macs, expected.client_macs),

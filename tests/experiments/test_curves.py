@@ -82,7 +82,7 @@ def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
 
 def test_other_kinds_of_figure_and_no_runs_are_refused(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", round_done(1, test_accuracy=0.5))
-    with refused(ConfigError, "unknown-picture-format", "figure.pdf", ".png", ".svg"):
+    with refused(ConfigError, "unknown-figure-format", "figure.pdf", ".png", ".svg"):
         draw_curves({"run": run}, tmp_path / "figure.pdf")
     with refused(ConfigError, "no-run-named"):
         draw_curves({}, tmp_path / "figure.png")

@@ -77,18 +77,18 @@ def cost(
     """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
     from atoll.devices import device_profile
     from atoll.report.figures.catalogue import named_runs
-    from atoll.report.figures.cost import bill, draw_cost
+    from atoll.report.figures.cost import draw_cost, run_cost
     from atoll.report.tables import cost_table
 
     profile = device_profile(device) if device is not None else None
     folders = [*directories]
     if against is not None and against.absolute() not in {folder.absolute() for folder in folders}:
         folders.append(against)
-    bills = [bill(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
-    reference = bills[0]
+    costs = [run_cost(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
+    reference = costs[0]
     if against is not None:
-        reference = bills[[folder.absolute() for folder in folders].index(against.absolute())]
-    out_console.print(cost_table(bills, reference, device))
+        reference = costs[[folder.absolute() for folder in folders].index(against.absolute())]
+    out_console.print(cost_table(costs, reference, device))
     if out is not None:
-        path = draw_cost(bills, reference, out)
+        path = draw_cost(costs, reference, out)
         tell(f"drawn in {path}")

@@ -58,6 +58,9 @@ class Method(Protocol[StateT]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    metrics_kind: ClassVar[str] = (
+        "model"  # what a round's metrics hold: a kind of `atoll.run.metrics`, or one of its own
+    )
     Config: ClassVar[type[MethodConfig]]
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool]  # True: all data in one place, for comparators that are not federated

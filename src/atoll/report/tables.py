@@ -14,7 +14,7 @@ from atoll.data import Federated, catalogue
 from atoll.data.federated import histogram
 from atoll.devices import DeviceProfile
 from atoll.report.figures.canvas import short
-from atoll.report.figures.cost import QUANTITIES, Bill
+from atoll.report.figures.cost import QUANTITIES, RunCost
 from atoll.report.terminal import cell
 
 MOST_CLIENTS = 40  # more lines than that nobody reads: the middle ones are left out
@@ -72,24 +72,24 @@ def devices_table(profiles: Mapping[str, DeviceProfile]) -> Table:
     return table
 
 
-def cost_table(bills: Sequence[Bill], against: Bill, device: str | None) -> Table:
+def cost_table(costs: Sequence[RunCost], against: RunCost, device: str | None) -> Table:
     """One column a run: of all clients together, of one client on average, and how many times `against`."""
     on = f" on a device '{device}'" if device else ""
     table = Table("", title=cell(f"What it cost the clients{on}"))
-    for one in bills:
+    for one in costs:
         table.add_column(cell(one.name), justify="right")
-    table.add_row("rounds", *(f"{one.rounds:,}" for one in bills))
-    table.add_row("clients", *(f"{one.clients:,}" for one in bills))
-    clocks = [one.account.simulated_seconds for one in bills]
-    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in bills), end_section=not any(clocks))
+    table.add_row("rounds", *(f"{one.rounds:,}" for one in costs))
+    table.add_row("clients", *(f"{one.clients:,}" for one in costs))
+    clocks = [one.account.simulated_seconds for one in costs]
+    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in costs), end_section=not any(clocks))
     if any(clocks):  # how long the whole search takes, not a sum over clients
         table.add_row("virtual seconds", *(f"{seconds:,.4g}" for seconds in clocks), end_section=True)
     for name, words in QUANTITIES.items():
         if against.amount(name) is not None:
-            table.add_row(words, *(short(one.amount(name) or 0) for one in bills))
-            table.add_row("  a client", *(short(one.per_client(name) or 0) for one in bills))
+            table.add_row(words, *(short(one.amount(name) or 0) for one in costs))
+            table.add_row("  a client", *(short(one.per_client(name) or 0) for one in costs))
             times = f"  times that of {against.name}"
-            table.add_row(cell(times), *(_times(one.ratio(name, against)) for one in bills), end_section=True)
+            table.add_row(cell(times), *(_times(one.ratio(name, against)) for one in costs), end_section=True)
     return table
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = ("png", "svg")
+FORMATS = ("png", "svg")
 # Okabe and Ito's palette, which people with any kind of colour vision can tell apart.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, FAINT = "#3b3b3b", "#9a9a9a"
@@ -46,10 +46,10 @@ def whole_rounds(axes: Axes) -> None:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the picture as its ending says, making the folder."""
-    if path.suffix.lower().lstrip(".") not in KINDS:
+    if path.suffix.lower().lstrip(".") not in FORMATS:
         raise ConfigError(
             f"'{path}': pictures are written as .png or .svg; end the name with one of them",
-            code="unknown-picture-format",
+            code="unknown-figure-format",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atoll.errors import RunDirectoryError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -25,12 +25,13 @@ from atoll.report.figures.canvas import (
     save,
     short,
 )
+from atoll.report.figures.tracks import architectures
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OFFERED = ("best", "high")  # picks under which a search puts found cells on offer before its end
+SNAPSHOTS = ("best", "high")  # picks of snapshots that can hold cells
 TITLES = {"normal": "normal cell", "reduce": "reduction cell (what takes an input halves the image)"}
 STATES = ("$c_{k-2}$", "$c_{k-1}$", "0", "1", "2", "3")
 LINES = (INK, VERMILLION, BLUE, GREEN, PURPLE, ORANGE)  # of the states
@@ -69,12 +70,7 @@ def _networks(run: Run) -> list[tuple[str, dict[str, Any]]]:
     if run.finished:
         named = [(candidate["id"], candidate["architecture"]) for candidate in run.result["candidates"]]
     else:
-        named = []
-        for pick in OFFERED:
-            try:
-                named.append((pick, run.load_model(pick).architecture))
-            except RunDirectoryError:
-                continue  # none on offer, or not of this name
+        named = list(architectures(run, SNAPSHOTS).items())
     return [(name, arch) for name, arch in named if arch.get("form") == "genotype"]
 
 
@@ -155,3 +151,20 @@ def _box(axes: Axes, centre: tuple[float, float], size: tuple[float, float], fil
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
     axes.annotate("", end, start, arrowprops=style, zorder=2)
+
+
+def _named(runs: Runs) -> dict[str, dict[str, Any]]:
+    """The networks of all runs, named with their run if there are several."""
+    return {
+        f"{run_name}, {name}" if len(runs) > 1 else name: architecture
+        for run_name, run in runs.items()
+        for name, architecture in cells_of(run).items()
+    }
+
+
+CELLS = Figure(
+    "cells",
+    "normal and reduction cell of networks that are built of cells",
+    lambda run: bool(cells_of(run)),
+    lambda runs, path, _: draw_cells(_named(runs), path),
+)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, scale, tidy
-from atoll.report.figures.tracks import Point, fixed_macs, front, tracks
+from atoll.report.figures.tracks import FrontPoint, fixed_macs, front, tracks
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | 
     return save(figure, path)
 
 
-def _panel(axes: Axes, fronts: Mapping[str, Sequence[Point]], cost: str, beside: Mapping[str, Run]) -> None:
+def _panel(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], cost: str, beside: Mapping[str, Run]) -> None:
     values = [point.costs[cost] for points in fronts.values() for point in points if cost in point.costs]
     fixed = {name: macs for name, run in beside.items() if tracks(run) and (macs := fixed_macs(run)) is not None}
     factor, word = scale(max([*values, *fixed.values()], default=1.0))
@@ -66,7 +67,7 @@ def _panel(axes: Axes, fronts: Mapping[str, Sequence[Point]], cost: str, beside:
     tidy(axes)
 
 
-def _draw_points(axes: Axes, points: Sequence[Point], costs: Sequence[float], colour: str) -> None:
+def _draw_points(axes: Axes, points: Sequence[FrontPoint], costs: Sequence[float], colour: str) -> None:
     errors = [100 * point.error for point in points]
     # Between two points nothing was found: the dominated region has a corner there, not a slope.
     axes.step(costs, errors, where="pre", color=colour, alpha=0.45, linewidth=1.2, zorder=2)
@@ -92,11 +93,11 @@ def _draw_fixed(axes: Axes, name: str, run: Run, macs: float) -> None:
     axes.annotate(plain(name), (macs, last), (-10, 8), textcoords="offset points", ha="right", fontsize=9, color=INK)
 
 
-def _tested(fronts: Mapping[str, Sequence[Point]]) -> bool:
+def _tested(fronts: Mapping[str, Sequence[FrontPoint]]) -> bool:
     return any(point.test_error is not None for points in fronts.values() for point in points)
 
 
-def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[Point]], fixed: Mapping[str, float]) -> None:
+def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], fixed: Mapping[str, float]) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
@@ -110,3 +111,6 @@ def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[Point]], fixed: Mappi
     if fixed:
         entries.append(Line2D([], [], color=INK, linestyle="none", marker="*", markersize=10, label="fixed network"))
     axes.legend(handles=entries, frameon=False, fontsize=9, labelcolor=INK)
+
+
+FRONT = Figure("front", "error against cost of the networks of a front", lambda run: bool(front(run)), draw_front)

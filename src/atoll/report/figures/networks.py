@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import BLUE, FAINT, GREEN, INK, ORANGE, SKY, new_figure, plain, save, short
+from atoll.report.figures.tracks import PICKS, architectures, rounds_of
+from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +29,7 @@ LIGHT = {"identity", "inverted", "bottleneck", "dense", "end"}  # dark writing s
 
 
 @dataclass(frozen=True)
-class Box:
+class BlockBox:
     """One part of a network in the picture."""
 
     kind: str
@@ -36,7 +39,7 @@ class Box:
     macs: int
 
 
-def boxes(architecture: Mapping[str, Any]) -> list[Box]:
+def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
     """The parts that a sub-model of the choice space executes, from stem to head."""
     from atoll.spaces.choice.plan import key_of, plan
 
@@ -47,15 +50,15 @@ def boxes(architecture: Mapping[str, Any]) -> list[Box]:
     lists = architecture["channels"] if image else architecture["widths"]
     height, width = architecture["input"][1:] if image else (0, 0)
     stem = whole.stem.layers[0].outputs
-    found = [Box("end", "stem", _channels(stem, image), _pixels(height, width), whole.stem.macs)]
+    found = [BlockBox("end", "stem", _channels(stem, image), _pixels(height, width), whole.stem.macs)]
     before = stem
     for block, branch, after in zip(whole.blocks, key, lists, strict=True):
         if after != before:
             height, width = (height + 1) // 2, (width + 1) // 2
         word = whole.words[branch]
-        found.append(Box(word, word, _channels(after, image), _pixels(height, width), block[branch].macs))
+        found.append(BlockBox(word, word, _channels(after, image), _pixels(height, width), block[branch].macs))
         before = after
-    return [*found, Box("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]
+    return [*found, BlockBox("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]
 
 
 def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
@@ -76,7 +79,7 @@ def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path
     return save(figure, path)
 
 
-def _draw_row(axes: Axes, row: Sequence[Box], dearest: int) -> None:
+def _draw_row(axes: Axes, row: Sequence[BlockBox], dearest: int) -> None:
     for place, box in enumerate(row):
         if place:
             axes.annotate("", (place + 0.08, 0.5), (place - 0.08, 0.5), arrowprops={"arrowstyle": "->", "color": FAINT})
@@ -87,7 +90,7 @@ def _draw_row(axes: Axes, row: Sequence[Box], dearest: int) -> None:
     axes.text(-0.05, -0.12, "MACs", ha="right", va="top", fontsize=8, color=INK)
 
 
-def _draw_box(axes: Axes, place: int, box: Box) -> None:
+def _draw_box(axes: Axes, place: int, box: BlockBox) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     skipped = box.kind == "identity" and box.macs == 0  # nothing at all happens here
@@ -115,3 +118,42 @@ def _channels(number: int, image: bool) -> str:
 
 def _pixels(height: int, width: int) -> str:
     return f"{height} x {width}" if height else ""
+
+
+def _found(run: Run) -> dict[str, tuple[list[str], dict[str, Any]]]:
+    """Key -> picks and architecture, for High and Knee of a search over choice blocks."""
+    found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for pick, architecture in architectures(run, PICKS).items():
+        if architecture.get("space") == "choice":
+            key = "".join(str(branch) for branch in architecture["key"])
+            found.setdefault(key, ([], architecture))[0].append(pick)
+    return found
+
+
+def _headed(runs: Runs) -> dict[str, dict[str, Any]]:
+    """Heading -> architecture, for the networks of all runs."""
+    return {
+        (f"{name}, " if len(runs) > 1 else "") + _heading(picks, key, run): architecture
+        for name, run in runs.items()
+        for key, (picks, architecture) in _found(run).items()
+    }
+
+
+def _heading(picks: Sequence[str], key: str, run: Run) -> str:
+    text = f"{' and '.join(pick.title() for pick in picks)}: {key}"
+    metrics = rounds_of(run)[-1].get(picks[0], {})
+    if "macs" in metrics:
+        text += f", {short(metrics['macs'])} MACs"
+    if "error" in metrics:
+        text += f", validation error {100 * metrics['error']:.1f} %"
+    if "test_error" in metrics:
+        text += f", test error {100 * metrics['test_error']:.1f} %"
+    return text
+
+
+NETWORKS = Figure(
+    "networks",
+    "High and Knee of a search over choice blocks, as rows of blocks",
+    lambda run: bool(_found(run)),
+    lambda runs, path, _: draw_networks(_headed(runs), path),
+)

@@ -26,7 +26,7 @@ def draw_partition(federated: Federated, path: str | Path) -> Path:
     if target.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(
             f"'{target}': pictures are written as .png or .svg; end the name with one of them",
-            code="unknown-picture-format",
+            code="unknown-figure-format",
         )
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import FAINT, INK, PALETTE, new_figure, plain, save, tidy, whole_rounds
 from atoll.report.figures.tracks import rounds_of
 from atoll.run.reader import Run
@@ -20,7 +21,9 @@ CHANCE = 1 / 8  # of a skip connection, before anything is learnt
 
 def policy_rounds(run: Run) -> list[dict[str, Any]]:
     """The rounds of warm-up and search of a run that has a policy; empty for other runs."""
-    return [event for event in rounds_of(run) if "entropy" in event]
+    if run.metrics_kind != "policy":
+        return []
+    return [event for event in rounds_of(run) if event.get("phase") != "final"]
 
 
 def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
@@ -71,3 +74,11 @@ def _mark_warmups(axes: Axes, runs: Sequence[Sequence[Mapping[str, Any]]]) -> No
 
 def _warmup(events: Sequence[Mapping[str, Any]]) -> list[int]:
     return [event["round"] for event in events if event.get("phase") == "warmup"]
+
+
+POLICY = Figure(
+    "policy",
+    "training accuracy, entropy and skip connections of a search by a policy",
+    lambda run: bool(policy_rounds(run)),
+    lambda runs, path, _: draw_policy(runs, path),
+)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, short, tidy, whole_rounds
 from atoll.report.figures.tracks import rounds_of, settings
 from atoll.run.reader import Run
@@ -18,7 +19,6 @@ from atoll.run.reader import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Curve = dict[int, float]  # round -> value
 PANELS = {
     "test_accuracy": "accuracy on test data (%)",
     "accuracy": "accuracy on validation data (%)",
@@ -31,13 +31,13 @@ STYLES = ("-", "--", ":")  # when there are more networks than colours
 
 
 def networks_of(run: Run) -> list[str]:
-    """The networks that a run trains side by side; empty for runs of other methods."""
-    return list(next((event["networks"] for event in rounds_of(run) if "networks" in event), {}))
+    """The networks that a run trains side by side; empty for other runs."""
+    return list(rounds_of(run)[0]["networks"]) if run.metrics_kind == "networks" else []
 
 
-def curves(run: Run, quantity: str) -> dict[str, Curve]:
+def curves(run: Run, quantity: str) -> dict[str, dict[int, float]]:
     """Network -> the quantity after every round in which it was measured."""
-    found: dict[str, Curve] = {name: {} for name in networks_of(run)}
+    found: dict[str, dict[int, float]] = {name: {} for name in networks_of(run)}
     for event in rounds_of(run):
         for name, row in event["networks"].items():
             if quantity in row:
@@ -152,7 +152,7 @@ def _labels(run: Run, steady: bool) -> dict[str, str]:
 
 def _panel(
     axes: Axes,
-    found: Mapping[str, Curve],
+    found: Mapping[str, dict[int, float]],
     quantity: str,
     colours: Mapping[str, tuple[str, str]],
     labels: Mapping[str, str],
@@ -185,3 +185,21 @@ def _share(row: Mapping[str, float]) -> str:
         return "/"
     value = row.get("test_accuracy", row.get("accuracy"))
     return "/" if value is None else f"{value:.2%}"
+
+
+def _has_networks(run: Run) -> bool:
+    return bool(networks_of(run))
+
+
+RETRAINING = Figure(
+    "retraining",
+    "networks trained side by side: their accuracy and uploads after every round",
+    _has_networks,
+    lambda runs, path, _: draw_retraining(runs, path),
+)
+VALIDATION = Figure(
+    "validation",
+    "the same networks as a Markdown table: settings, last accuracy, uploads",
+    _has_networks,
+    lambda runs, path, _: write_validation(runs, path.with_suffix(".md")),
+)

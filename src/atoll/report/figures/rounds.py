@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -27,7 +28,7 @@ from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Sheet
 
 COLOURS = {"high": BLUE, "knee": VERMILLION, None: BLUE}
 LINES = {"high": "-", "knee": "--", None: "-"}
@@ -103,7 +104,7 @@ def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
             yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
 
 
-def _mark_end_of_search(figure: Figure, searching: list[int], words: str) -> None:
+def _mark_end_of_search(figure: Sheet, searching: list[int], words: str) -> None:
     """A line between the search and the training from scratch, in runs that have both."""
     if not searching:
         return
@@ -133,7 +134,7 @@ def _priced(line: _Line) -> _Line:
     return replace(line, label=label, track=replace(line.track, macs={}))
 
 
-def _panels(lines: list[_Line], unit: str) -> Figure:
+def _panels(lines: list[_Line], unit: str) -> Sheet:
     if not lines:
         raise ConfigError("none of these runs has an error figure to draw yet", code="nothing-to-draw")
     priced = any(line.track.macs and line.track.pick for line in lines)  # of a fixed network there is nothing to see
@@ -179,3 +180,18 @@ def _macs(axes: Axes, lines: list[_Line]) -> None:
 
 def _percent(errors: Mapping[int, float]) -> list[float]:
     return [100 * (1 - error) for error in errors.values()]
+
+
+ROUNDS = Figure("rounds", "accuracy and MACs after every round", lambda run: bool(tracks(run)), draw_rounds)
+HYPERVOLUME = Figure(
+    "hypervolume",
+    "how much of the space of error and cost a front dominates, after every round",
+    lambda run: bool(hypervolume(run)),
+    lambda runs, path, _: draw_hypervolume(runs, path),
+)
+TRAINING = Figure(
+    "training",
+    "the training from scratch that follows a search",
+    lambda run: bool(tracks(run, "final")),
+    draw_training,
+)

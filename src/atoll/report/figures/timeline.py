@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -36,7 +37,7 @@ WORDS = {"late": "late", "stale": "thrown away as stale", "failed": "no answer",
 
 
 @dataclass(frozen=True)
-class Step:
+class TaskTimes:
     """A task: a client's name, the round it was sent in, four moments and what became of it."""
 
     client: str
@@ -55,19 +56,19 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Span:
+class RoundTimes:
     """A round, and the tasks whose fate was decided in it."""
 
     round: int
     start: float
     end: float
-    steps: Sequence[Step]
+    steps: Sequence[TaskTimes]
 
 
-def spans(run: Run) -> list[Span]:
+def spans(run: Run) -> list[RoundTimes]:
     """The rounds of a run on a virtual network on which anything took time; else none."""
     found = [
-        Span(event["round"], told["from"], told["to"], [Step(*row) for row in told["tasks"]])
+        RoundTimes(event["round"], told["from"], told["to"], [TaskTimes(*row) for row in told["tasks"]])
         for event in run.rounds
         if isinstance(told := event.get("network"), dict)
     ]
@@ -84,38 +85,49 @@ def latencies(run: Run) -> dict[int, tuple[float, float]]:
     return {number: (max(found), sum(found) / len(found)) for number, found in sorted(seconds.items())}
 
 
-def draw_timeline(run: Run, path: Path, last: int = ROUNDS) -> Path:
-    """One row a client, over the last rounds: download, compute, upload, and marks at replies that were not used."""
-    shown = spans(run)[-last:]
+def draw_timeline(runs: Runs, path: Path, last: int = ROUNDS) -> Path:
+    """A panel per run, a row per client, over the last rounds: download, compute, upload, and unused replies."""
+    shown = {name: found[-last:] for name, run in runs.items() if (found := spans(run))}
     if not shown:
         raise ConfigError(
-            f"{run.path}: no virtual network, or nothing took time on it; there is no timeline to draw",
+            "none of these runs has a virtual network on which anything took time; there is no timeline to draw",
             code="nothing-to-draw",
         )
+    clients = [_clients(found)[:CLIENTS] for found in shown.values()]
+    heights = [1.0 + 0.26 * len(names) for names in clients]
+    figure = new_figure(10.5, 0.9 + sum(heights))
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
+    for axes, (name, found), names in zip(panels[:, 0], shown.items(), clients, strict=True):
+        _draw_rounds(axes, found, names)
+        more = len(_clients(found)) - len(names)
+        title = f"What the clients did in rounds {found[0].round} to {found[-1].round}"
+        title += f" (and {more} clients more)" if more else ""
+        axes.set_title(f"{plain(name)}: {title}" if len(shown) > 1 else title, fontsize=12, color=INK, pad=18)
+    panels[-1][0].set_xlabel("virtual seconds since the beginning of the run")
+    steps = [step for found in shown.values() for span in found for step in span.steps]
+    handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
+    figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
+    return save(figure, path)
+
+
+def _clients(found: Sequence[RoundTimes]) -> list[str]:
+    return sorted({step.client for span in found for step in span.steps})
+
+
+def _draw_rounds(axes: Axes, shown: Sequence[RoundTimes], names: Sequence[str]) -> None:
     first, end = shown[0].start, shown[-1].end
-    steps = [step for span in shown for step in span.steps]
-    names = sorted({step.client for step in steps})[:CLIENTS]
     rows = {name: place for place, name in enumerate(names)}
-    figure = new_figure(10.5, 1.9 + 0.26 * len(names))
-    axes = figure.add_subplot()
     for span in shown:
         axes.axvline(span.end, color=FAINT, linewidth=0.8, zorder=0)
+        for step in span.steps:
+            if step.client in rows:
+                _draw_step(axes, step, rows[step.client], first)
     _name_rounds(axes, shown, first, end)
-    for step in steps:
-        if step.client in rows:
-            _draw_step(axes, step, rows[step.client], first)
     axes.set_xlim(first, end + 0.01 * (end - first))
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_yticks(range(len(names)), [plain(name, 24) for name in names])
-    axes.set_xlabel("virtual seconds since the beginning of the run")
     tidy(axes)
     axes.grid(visible=False)
-    handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
-    figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
-    more = len({step.client for step in steps}) - len(names)
-    title = f"What the clients did in rounds {shown[0].round} to {shown[-1].round}"
-    figure.suptitle(title + (f" (and {more} clients more)" if more else ""), fontsize=12, color=INK)
-    return save(figure, path)
 
 
 def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
@@ -146,7 +158,7 @@ def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
     return save(figure, path)
 
 
-def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) -> None:
+def _name_rounds(axes: Axes, shown: Sequence[RoundTimes], first: float, end: float) -> None:
     """The numbers of the rounds above them, where there is room."""
     across = axes.get_xaxis_transform()
     for span in shown:
@@ -164,7 +176,7 @@ def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) ->
             )
 
 
-def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
+def _draw_step(axes: Axes, step: TaskTimes, row: int, first: float) -> None:
     if step.end < first:
         return
     if step.downloaded is None or step.computed is None:
@@ -194,3 +206,21 @@ def _legend(fates: set[str], held: bool) -> list[Any]:
     if held:
         entries.append(Line2D([], [], linestyle=":", color=ORANGE, label="held back by the staleness mix"))
     return entries
+
+
+def _took_time(run: Run) -> bool:
+    return bool(spans(run))
+
+
+TIMELINE = Figure(
+    "timeline",
+    "on a virtual network: what each client did when",
+    _took_time,
+    lambda runs, path, _: draw_timeline(runs, path),
+)
+LATENCY = Figure(
+    "latency",
+    "on a virtual network: how long replies took, round by round",
+    _took_time,
+    lambda runs, path, _: draw_latency(runs, path),
+)
