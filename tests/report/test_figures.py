@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from atoll import search
 from atoll.cli.app import app
 from atoll.errors import AtollError, ConfigError, RunDirectoryError
-from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.catalogue import draw_figures, registered_figures
 from atoll.run.reader import Run
 from refusals import refused
 
@@ -93,6 +93,12 @@ def test_the_command_prints_what_was_written(searched: Run, trained: Run, tmp_pa
     names = [Path(line.removeprefix("drawn in ")).name for line in ended.stdout.splitlines()]
     assert sorted(names) == ["front.svg", "hypervolume.svg", "rounds.svg"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+
+
+def test_the_command_lists_the_registered_figures() -> None:
+    ended = CliRunner().invoke(app, ["figures", "--list"])
+    assert ended.exit_code == 0, ended
+    assert all(figure.name in ended.stdout for figure in registered_figures())
 
 
 def test_mistakes_are_said_before_anything_is_written(searched: Run, made_run: Any, tmp_path: Path) -> None:

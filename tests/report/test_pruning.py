@@ -132,9 +132,9 @@ def test_all_figures_of_a_search_and_its_tuning(finished: Run, tuned: Run, tmp_p
     assert {"found", "later, tuned", "later, width multipliers", "accuracy on test data (%)"} <= words(
         figures["sequence"]
     )
-    assert {"iteration 1", "the candidate that was chosen"} <= words(figures["candidates"])
+    assert {"iteration 1", "the chosen candidate"} <= words(figures["candidates"])
     assert any(text.startswith("found: m1, ") for text in words(figures["widths"]))
-    assert "width that is left (%)" in words(figures["widths"])
+    assert "remaining width (%)" in words(figures["widths"])
 
 
 def test_several_searches_are_billed_together(finished: Run, tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def test_what_the_timeline_shows(tmp_path: Path) -> None:
     )
     shown = [
         word
-        for word in ("ann", "bob", "cid", "late", "no answer", "rejected", "round 2")
+        for word in ("ann", "bob", "cid", "late", "no reply", "rejected", "round 2")
         if f"<!-- {word} -->" in figure
     ]
-    assert shown == ["ann", "bob", "cid", "late", "no answer", "round 2"]
+    assert shown == ["ann", "bob", "cid", "late", "no reply", "round 2"]
 
 
 def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path)
 def test_many_clients_are_cut_and_that_is_said(tmp_path: Path) -> None:
     tasks = [[f"client-{number:02}", 1, 0, 1, 2, 3, "used"] for number in range(CLIENTS + 7)]
     run = made(tmp_path / "run", [{"from": 0.0, "to": 3.0, "tasks": tasks}])
-    assert "and 7 clients more" in draw_timeline({"run": run}, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert "and 7 more clients" in draw_timeline({"run": run}, tmp_path / "timeline.svg").read_text(encoding="utf-8")
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:

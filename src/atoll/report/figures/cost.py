@@ -1,4 +1,4 @@
-"""What runs cost their clients, in one currency, read from their ledgers: the federated NetAdapt paper's Fig. 6."""
+"""The cost of runs to their clients, read from their ledgers: the federated NetAdapt paper's Fig. 6."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEARCH = "search"
 
 @dataclass(frozen=True)
 class RunCost:
-    """Sums over all clients and over the rounds that were asked for."""
+    """Sums over all clients and the selected rounds of one run."""
 
     name: str
     rounds: int
@@ -50,7 +50,7 @@ class RunCost:
         return None if whole is None else whole / self.clients
 
     def ratio(self, quantity: str, other: RunCost) -> float | None:
-        """How many times as much as the other one; None where either knows nothing or the other has none."""
+        """This amount divided by the other; None if either is unknown or the other is zero."""
         mine, theirs = self.amount(quantity), other.amount(quantity)
         return mine / theirs if mine is not None and theirs else None
 
@@ -60,13 +60,13 @@ def run_cost(
 ) -> RunCost:
     """The cost of a run, finished or not.
 
-    `search_only` leaves out what the run's rounds call by another phase (a training before the search, one after it)
-    and the measuring at the run's end. `iterations`: only the first so many of a search that has iterations, so that
-    a run that was stopped early can be compared with a whole one; this too leaves out other phases.
+    `search_only` leaves out rounds of other phases (training before or after the search) and the measurements at the
+    end of the run. `iterations` counts only the first N iterations of a search by pruning, so that a run that was
+    stopped early can be compared with a complete one; it also leaves out other phases.
     """
     rounds: list[Mapping[str, Any]] = list(run.rounds)
     if not rounds:
-        raise RunDirectoryError(f"{run.path}: no round is done yet, it has cost nothing", code="no-round-done")
+        raise RunDirectoryError(f"{run.path}: no round is done yet, so it has no cost", code="no-round-done")
     if search_only or iterations is not None:
         rounds = [event for event in rounds if event["metrics"].get("phase", SEARCH) == SEARCH]
     if iterations is not None:
@@ -92,9 +92,9 @@ def _account(row: Mapping[str, Any]) -> Account:
 
 
 def whole_iterations(run: Run) -> int:
-    """How many iterations of its search this run has done to their end; 0 for runs without iterations.
+    """The number of completed iterations; 0 for runs without iterations.
 
-    The last one of a run that was stopped may lack rounds: it counts only once a later one has begun.
+    In a run that is not finished, an iteration counts as completed once a later one has begun.
     """
     if run.metrics_kind != "pruning":
         return 0
@@ -104,24 +104,22 @@ def whole_iterations(run: Run) -> int:
 
 def _first_iterations(run: Run, rounds: Sequence[Mapping[str, Any]], wanted: int) -> list[Mapping[str, Any]]:
     if run.metrics_kind != "pruning":
-        raise ConfigError(
-            f"{run.path}: its rounds have no iterations to count; leave --iterations out", code="no-iterations"
-        )
+        raise ConfigError(f"{run.path}: its rounds have no iterations; leave out --iterations", code="no-iterations")
     whole = whole_iterations(run)
     if wanted > whole:
         raise ConfigError(
-            f"--iterations {wanted}: {run.path} has only {whole} whole ones; ask for at most {whole}",
+            f"--iterations {wanted}: {run.path} has completed only {whole}; give at most {whole}",
             code="too-many-iterations",
         )
     return [event for event in rounds if event["metrics"]["iteration"] <= wanted]
 
 
 def draw_cost(costs: Sequence[RunCost], against: RunCost, path: Path, title: str = "") -> Path:
-    """Bars on a logarithmic axis, one group a quantity: how many times the cost of `against` each run had."""
+    """Bars on a logarithmic axis, grouped by quantity: the cost of each run as a multiple of that of `against`."""
     shown = [name for name in QUANTITIES if any(one.ratio(name, against) for one in costs)]
     if not shown:
         raise ConfigError(
-            f"{against.name}: it cost nothing, so there is nothing to compare with", code="nothing-to-compare"
+            f"{against.name}: its cost is zero, so there is nothing to compare with", code="nothing-to-compare"
         )
     figure = new_figure(max(6.4, 1.2 + 0.42 * len(costs) * len(shown) + 0.5 * len(shown)), 4.4)
     axes = figure.add_subplot()
@@ -131,7 +129,7 @@ def draw_cost(costs: Sequence[RunCost], against: RunCost, path: Path, title: str
     _logarithmic(axes, [ratio for one in costs for name in shown if (ratio := one.ratio(name, against))])
     axes.axhline(1.0, color=INK, linewidth=0.8)
     axes.set_xticks([place + 0.42 - width / 2 for place in range(len(shown))], [QUANTITIES[name] for name in shown])
-    axes.set_ylabel(f"cost to the clients, times that of\n{plain(against.name)}")
+    axes.set_ylabel(f"cost to the clients, as a multiple of\n{plain(against.name)}")
     tidy(axes)
     axes.grid(axis="x", visible=False)
     axes.tick_params(axis="x", length=0)
@@ -142,7 +140,7 @@ def draw_cost(costs: Sequence[RunCost], against: RunCost, path: Path, title: str
 
 
 def _logarithmic(axes: Axes, ratios: Sequence[float]) -> None:
-    """An axis with plain numbers and room for the words on the bars, never finer than half as much again."""
+    """A logarithmic axis with plain numbers, space for the labels of the bars, and a range of at least 0.95 to 1.5."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     axes.set_yscale("log")
@@ -159,7 +157,7 @@ def _bars(axes: Axes, one: RunCost, against: RunCost, shown: Sequence[str], numb
     places = [place + number * width for place, height in enumerate(heights) if height]
     known = [height for height in heights if height]
     colour = FAINT if one is against else PALETTE[number % len(PALETTE)]
-    # From 1, not from the axis' end: a bar that goes down is a saving.
+    # From 1, not from the end of the axis: a downward bar is a saving.
     axes.bar(places, [height - 1 for height in known], 0.92 * width, bottom=1.0, color=colour, label=plain(one.name))
     for place, height in zip(places, known, strict=True):
         below = height < 1

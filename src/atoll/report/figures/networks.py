@@ -1,4 +1,4 @@
-"""Found networks as rows of blocks: which branch each choice block takes, its channels, and where the MACs go."""
+"""Networks of the choice space as rows of blocks: the branch of each block, its channels and its MACs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COLOURS = {
     "bottleneck": ORANGE,
     "end": "#d9d9d9",  # input, stem and head, which every network has
 }
-LIGHT = {"identity", "inverted", "bottleneck", "dense", "end"}  # dark writing stands out on these
+LIGHT = {"identity", "inverted", "bottleneck", "dense", "end"}  # these have dark text
 
 
 @dataclass(frozen=True)
 class BlockBox:
-    """One part of a network in the picture."""
+    """One part of a network in the figure."""
 
     kind: str
     word: str
@@ -45,7 +45,7 @@ def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
 
     whole, key = plan(architecture), key_of(architecture)
     if key is None:
-        raise ConfigError("a master has no single row of blocks to draw; give it a key", code="key-not-given")
+        raise ConfigError("a master has no single row of blocks to draw; give a key", code="key-not-given")
     image = len(architecture["input"]) == 3
     lists = architecture["channels"] if image else architecture["widths"]
     height, width = architecture["input"][1:] if image else (0, 0)
@@ -62,16 +62,16 @@ def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
 
 
 def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
-    """One row of blocks for each architecture, with its heading; below every block its MACs, to one scale for all."""
+    """One row of blocks per architecture, under its heading; below every block its MACs, on one common scale."""
     if not networks:
         raise ConfigError("no network to draw yet", code="nothing-to-draw")
     rows = {heading: boxes(architecture) for heading, architecture in networks.items()}
     longest = max(len(row) for row in rows.values())
-    dearest = max(1, *(box.macs for row in rows.values() for box in row))
+    largest = max(1, *(box.macs for row in rows.values() for box in row))
     figure = new_figure(max(6.0, 1.12 * longest), 2.3 * len(rows))
     panels = figure.subplots(len(rows), 1, squeeze=False)
     for axes, (heading, row) in zip(panels[:, 0], rows.items(), strict=True):
-        _draw_row(axes, row, dearest)
+        _draw_row(axes, row, largest)
         axes.set_xlim(-0.75, longest)
         axes.set_ylim(-0.95, 1.12)
         axes.axis("off")
@@ -79,12 +79,12 @@ def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path
     return save(figure, path)
 
 
-def _draw_row(axes: Axes, row: Sequence[BlockBox], dearest: int) -> None:
+def _draw_row(axes: Axes, row: Sequence[BlockBox], largest: int) -> None:
     for place, box in enumerate(row):
         if place:
             axes.annotate("", (place + 0.08, 0.5), (place - 0.08, 0.5), arrowprops={"arrowstyle": "->", "color": FAINT})
         _draw_box(axes, place, box)
-        depth = 0.6 * box.macs / dearest
+        depth = 0.6 * box.macs / largest
         axes.bar(place + 0.5, -depth, width=0.5, bottom=-0.1, color=INK, alpha=0.55)
         axes.text(place + 0.5, -0.15 - depth, short(box.macs), ha="center", va="top", fontsize=8, color=INK)
     axes.text(-0.05, -0.12, "MACs", ha="right", va="top", fontsize=8, color=INK)
@@ -93,7 +93,7 @@ def _draw_row(axes: Axes, row: Sequence[BlockBox], dearest: int) -> None:
 def _draw_box(axes: Axes, place: int, box: BlockBox) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    skipped = box.kind == "identity" and box.macs == 0  # nothing at all happens here
+    skipped = box.kind == "identity" and box.macs == 0  # the block passes its input on
     shape = FancyBboxPatch(
         (place + 0.13, 0.05),
         0.74,

@@ -1,4 +1,4 @@
-"""Pictures of searches by pruning: the federated NetAdapt paper's Fig. 3 to 8."""
+"""Searches by pruning: the federated NetAdapt paper's Fig. 3 to 8."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-MULTIPLIER = "width:"  # how such networks of a `retrain` run are named
+MULTIPLIER = "width:"  # the prefix of their names in a `retrain` run
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class PrunedNetwork:
     macs: float
     accuracy: float
     tested: bool  # on test data, else on validation data
-    architecture: Mapping[str, Any] | None = None  # None while a run goes on
+    architecture: Mapping[str, Any] | None = None  # None until the run is finished
 
 
 @dataclass(frozen=True)
 class PrunedSequence:
-    """Networks by falling MACs. `kind`: pruned (as the search left them), tuned (trained on), multipliers."""
+    """Networks by falling MACs. `kind`: pruned (as the search left them), tuned (trained further), multipliers."""
 
     run: str
     kind: str
@@ -56,7 +56,7 @@ def prunes(run: Run) -> bool:
 
 
 def sequences(name: str, run: Run) -> list[PrunedSequence]:
-    """The sequences of one run; empty for runs of other methods, and for those that have no network yet."""
+    """The sequences of one run; empty for other runs, and for those that have no network yet."""
     if prunes(run):
         found = [PrunedSequence(name, "pruned", _searched(run))]
     elif _member_widths(run):
@@ -78,13 +78,13 @@ def _searched(run: Run) -> list[PrunedNetwork]:
 
 
 def _tuned(run: Run) -> list[PrunedNetwork]:
-    """The last round's figures of networks that were trained side by side."""
+    """Networks that were trained side by side, with the metrics of the last round."""
     last = rounds_of(run)[-1].get("networks", {})
     found = []
     seen: list[tuple[bool, dict[str, Any]]] = []
     for name, architecture in _member_widths(run).items():
         kind_of = (name.startswith(MULTIPLIER), architecture)
-        if kind_of in seen:  # the same network by two of its names: one point is enough
+        if kind_of in seen:  # the same network under another name
             continue
         seen.append(kind_of)
         row = last.get(name, {})
@@ -98,14 +98,14 @@ def _tuned(run: Run) -> list[PrunedNetwork]:
     return found
 
 
-def _member(name: str, figures: Mapping[str, Any], architecture: Mapping[str, Any] | None = None) -> PrunedNetwork:
-    tested = "test_error" in figures
-    accuracy = 1 - float(figures["test_error" if tested else "error"])
-    return PrunedNetwork(name, float(figures["macs"]), accuracy, tested, architecture)
+def _member(name: str, metrics: Mapping[str, Any], architecture: Mapping[str, Any] | None = None) -> PrunedNetwork:
+    tested = "test_error" in metrics
+    accuracy = 1 - float(metrics["test_error" if tested else "error"])
+    return PrunedNetwork(name, float(metrics["macs"]), accuracy, tested, architecture)
 
 
 def _member_widths(run: Run) -> dict[str, dict[str, Any]]:
-    """The pruned networks that a `retrain` run was given."""
+    """The pruned networks of a run that trains networks side by side."""
     given = settings(run).get("networks", {}) if run.metrics_kind == "networks" else {}
     return {name: arch for name, arch in given.items() if isinstance(arch, dict) and arch.get("space") == "widths"}
 
@@ -123,7 +123,7 @@ MARKS = {"pruned": "o", "tuned": "o", "multipliers": "s"}
 
 
 def draw_sequences(found: Sequence[PrunedSequence], path: Path) -> Path:
-    """Accuracy against MACs (Fig. 4); runs of other round numbers (Fig. 7) or tuned further (Fig. 8) beside them."""
+    """Accuracy against MACs (Fig. 4), also of runs with other round numbers (Fig. 7) or with tuning (Fig. 8)."""
     figure = new_figure(7.6, 4.8)
     axes = figure.add_subplot()
     factor, word = scale(max(member.macs for one in found for member in one.members))
@@ -150,7 +150,7 @@ def draw_sequences(found: Sequence[PrunedSequence], path: Path) -> Path:
 
 
 def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
-    """Layer by layer, how much of the start network's width is left (Fig. 5), in networks of about equal MACs."""
+    """The remaining share of the start network's width by layer (Fig. 5), for networks of about equal MACs."""
     chosen = _of_equal_macs(found)
     shares = [_shares(member, whole) for _, member, whole in chosen]
     units = max((list(whole) for _, _, whole in chosen), key=len)
@@ -165,8 +165,8 @@ def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
         text = f"{label}: {member.name}, {member.macs / factor:.3g} {_letter(factor)}MACs"
         axes.bar(places, heights, 0.94 * width, color=PALETTE[number % len(PALETTE)], label=text)
     axes.set_xticks(range(len(units)), [f"{place}\n{whole[unit]}" for place, unit in enumerate(units, start=1)])
-    axes.set_xlabel("layer that can be pruned, and its width in the start network")
-    axes.set_ylabel("width that is left (%)")
+    axes.set_xlabel("prunable layer, and its width in the start network")
+    axes.set_ylabel("remaining width (%)")
     axes.set_ylim(0, 105)
     tidy(axes)
     axes.grid(axis="x", visible=False)
@@ -175,7 +175,7 @@ def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
 
 
 def _of_equal_macs(found: Sequence[PrunedSequence]) -> list[tuple[str, PrunedNetwork, dict[str, int]]]:
-    """(label, network, the start network's widths): of each sequence the one nearest to what all of them reach."""
+    """(label, network, the start network's widths): of each sequence, the network nearest to the MACs all reach."""
     whole = _start_widths(found)
     reach = max(min(member.macs for member in one.members) for one in found)
     chosen = []
@@ -187,13 +187,13 @@ def _of_equal_macs(found: Sequence[PrunedSequence]) -> list[tuple[str, PrunedNet
 
 
 def _label(one: PrunedSequence) -> str:
-    """The run's name and what kind of sequence it is, unless the name says so."""
+    """The run's name and the kind of sequence, unless the name contains it."""
     word = WORDS[one.kind]
     return plain(one.run, 48) + ("" if word.strip(", ") in one.run else word)
 
 
 def _start_widths(found: Sequence[PrunedSequence]) -> dict[str, int]:
-    """Of every layer the largest width that any network has: that of the start network, where it is among them."""
+    """The largest width of every layer in any network: that of the start network, if it is among them."""
     widest: dict[str, int] = {}
     for one in found:
         for member in one.members:
@@ -217,7 +217,7 @@ def _letter(factor: float) -> str:
 
 
 def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
-    """The candidates' accuracy round by round within some iterations, the chosen one marked (Fig. 3)."""
+    """The accuracy of the candidates by round in some iterations, with the chosen one marked (Fig. 3)."""
     rows = {name: _iterations(run) for name, run in runs.items()}
     columns = max(len(_shown(found)) for found in rows.values())
     figure = new_figure(max(6.0, 3.1 * columns), 0.6 + 2.9 * len(rows))
@@ -235,7 +235,7 @@ def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def _iterations(run: Run) -> dict[int, list[dict[str, Any]]]:
-    """Iteration -> its rounds, without iterations that have none done."""
+    """Iteration -> its completed rounds, without iterations that have none."""
     found: dict[int, list[dict[str, Any]]] = {}
     for event in rounds_of(run, "search") if prunes(run) else []:
         if "candidates" in event:
@@ -244,7 +244,7 @@ def _iterations(run: Run) -> dict[int, list[dict[str, Any]]]:
 
 
 def _shown(found: Mapping[int, Any]) -> list[int]:
-    """The first, the last, and some between them."""
+    """The first, the last, and some in between."""
     numbers = list(found)
     if len(numbers) <= PANELS:
         return numbers
@@ -281,10 +281,8 @@ def _legend(figure: Any) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
-        Line2D(
-            [], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the candidate that was chosen"
-        ),
-        Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, as long as they were in"),
+        Line2D([], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the chosen candidate"),
+        Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, until they were dropped"),
     ]
     figure.legend(handles=entries, loc="outside upper center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
 
