@@ -64,6 +64,7 @@ class NEvoFed(Method[NEvoFedState]):
     """The server's side."""
 
     name: ClassVar[str] = "nevofed"
+    metrics_kind: ClassVar[str] = "model"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from atoll.config import Experiment, resolve
 from atoll.data import Federated
@@ -16,6 +17,7 @@ from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
 from atoll.methods import find_method
 from atoll.run.loop import Loop
+from atoll.run.metrics import KINDS
 from atoll.run.reader import Run, load
 from atoll.store import RunDirectory
 from atoll.testing.data import made_table
@@ -115,6 +117,14 @@ class MethodContract:
             assert {"error", "macs", "params", "upload_bytes"} <= candidate["objectives"].keys()
             module = run.model(candidate["id"])
             assert module(torch.zeros(1, *shape)).shape == (1, self.data().schema.outputs)
+
+    def test_metrics_are_of_the_declared_kind(self, tmp_path_factory: TempPathFactory) -> None:
+        """Keys of the kind have values of its types; keys and kinds of the method's own are its own affair."""
+        kind = find_method(self.method).metrics_kind
+        if kind in KINDS:
+            declared = TypeAdapter(KINDS[kind])
+            for event in self.baseline(tmp_path_factory).rounds:
+                declared.validate_python(event["metrics"])
 
     # -- how they are tried -------------------------------------------------------------------------------------------
 
