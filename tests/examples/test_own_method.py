@@ -51,7 +51,9 @@ def test_the_proximal_term_keeps_clients_near_the_start(tmp_path: Path) -> None:
 
     def biases(method: str, **more: float) -> np.ndarray:
         run = atoll.search(method, made_table(), out=tmp_path / f"{method}{more}", workers=0, **settings, **more)
-        return np.concatenate([value for name, value in run.load_model().weights.items() if name.endswith("bias")])
+        return np.concatenate(
+            [value for name, value in sorted(run.load_model().weights.items()) if name.endswith("bias")]
+        )
 
     free, held, plain = biases("fedprox", mu=0.0), biases("fedprox", mu=5.0), biases("fedavg")
     np.testing.assert_allclose(free, plain, rtol=1e-4, atol=1e-6)  # without the term it is federated averaging

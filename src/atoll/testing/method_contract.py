@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from atoll.config import Experiment, resolve
+from atoll.config import Experiment, resolve, settings_table
 from atoll.data import Federated
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
@@ -37,7 +37,10 @@ def comparable(run: Run) -> Outcome:
 
 
 class MethodContract:
-    """Derive and name the method; `settings` makes its runs short, `data` gives it something it can work on."""
+    """Derive and name the method, registered or as `module:Class`.
+
+    `settings` makes its runs short, `data` gives it something it can work on.
+    """
 
     method: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {"rounds": 4}
@@ -47,8 +50,8 @@ class MethodContract:
         return made_table()
 
     def experiment(self, seed: int) -> Experiment:
-        raw = {"method": self.method, "seed": seed, "data": {"name": "in-memory"}, self.method: self.settings}
-        return resolve(raw)
+        own = settings_table(self.method)
+        return resolve({"method": self.method, "seed": seed, "data": {"name": "in-memory"}, own: self.settings})
 
     # -- the promises -----------------------------------------------------------------------------------------------
 
