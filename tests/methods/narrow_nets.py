@@ -59,7 +59,7 @@ class Script(ScriptedFederation):
             return {
                 "weights": Tensors({name: array + np.float32(1) for name, array in task.payload["weights"].items()})
             }
-        if task.job.endswith(":evaluate"):
+        if task.job.endswith((":evaluate", ":count_correct")):
             return {"correct": self._previous}
         if task.job.endswith(":upload"):
             return {"changes": [self._changed(task, name) for name in task.payload["wanted"]]}

@@ -70,7 +70,7 @@ def test_an_individual_is_averaged_by_rows_and_measured_with_what_came_out() -> 
     added = {"one": 4.0, "two": 8.0}
     federation = Script(SIX_AND_TWO, lambda task, number: added[task.client])
     step(offline(), OfflineState(0, [[1, 1], [0, 1]], [], {}), federation)
-    start, measured = federation.sent("train")[0].payload, federation.sent("evaluate")[0].payload
+    start, measured = federation.sent("train")[0].payload, federation.sent("count_correct")[0].payload
     assert measured["keys"] == [[1, 1]]
     for name, array in start["weights"].items():
         np.testing.assert_allclose(measured["weights"][name], array + 5.0, rtol=1e-6)
@@ -83,7 +83,7 @@ def test_parents_keep_their_objectives() -> None:
     after, metrics = step(method, before, federation)
     assert sorted(after.objectives) == [[0.2, 16.0], [0.4, 8.0]]
     assert metrics["front"] == [["11", 0.2, 16.0], ["00", 0.4, 8.0]]
-    assert all([1, 1] not in task.payload["keys"] for task in federation.sent("evaluate"))
+    assert all([1, 1] not in task.payload["keys"] for task in federation.sent("count_correct"))
 
 
 def test_high_and_knee_are_trained_from_scratch_and_go_on_from_round_to_round() -> None:

@@ -122,7 +122,7 @@ def test_from_round_2_on_no_weight_travels_down_for_training(tmp_path: Path) -> 
 def test_who_missed_the_last_evaluation_fetches_what_it_lacks(tmp_path: Path) -> None:
     parcels, _ = HalfOfTheClients().recorded(tmp_path / "run", 0)
     later = _training(parcels, 2)
-    evaluated = {(p.round, p.task.client) for p in parcels if p.task.job.endswith(":evaluate")}
+    evaluated = {(p.round, p.task.client) for p in parcels if p.task.job.endswith(":count_correct")}
     present = [parcel for parcel in later if (parcel.round - 1, parcel.task.client) in evaluated]
     absent = [parcel for parcel in later if (parcel.round - 1, parcel.task.client) not in evaluated]
     assert len(later) == 3 * 3 and present and absent

@@ -62,15 +62,15 @@ def test_round_1_trains_parents_then_offspring_and_later_rounds_offspring_only()
     assert [task.payload["key"] for task in trained[7:]] == [
         key for key, n in zip(offspring, (3, 2, 2), strict=True) for _ in range(n)
     ]
-    evaluated = federation.sent("evaluate")
+    evaluated = federation.sent("count_correct")
     assert [task.client for task in evaluated] == names
     assert all(task.payload["keys"] == parents + offspring for task in evaluated)
 
     step(method, after, federation)
     later = federation.sent("train")[14:]
     assert sorted(task.client for task in later) == names
-    assert len(federation.sent("evaluate")) == 14
-    keys = federation.sent("evaluate")[-1].payload["keys"]
+    assert len(federation.sent("count_correct")) == 14
+    keys = federation.sent("count_correct")[-1].payload["keys"]
     assert keys[:3] == after.parents and {tuple(task.payload["key"]) for task in later} == set(map(tuple, keys[3:]))
 
 
@@ -89,7 +89,7 @@ def test_fitness_is_weighted_by_validation_rows() -> None:
     federation = Script(clients, correct=lambda task: counts[task.client])
     method = realtime()
     after, metrics = step(method, state(method, [[0, 1], [1, 0]]), federation)
-    keys = federation.sent("evaluate")[0].payload["keys"]
+    keys = federation.sent("count_correct")[0].payload["keys"]
     expected = dict(zip(map(tuple, keys), (0.5, 0.25, 0.75, 0.9), strict=True))
     assert [row[0] for row in after.objectives] == [expected[tuple(key)] for key in after.parents]
     assert metrics["error"] == 0.25 and metrics["high"]["key"] == "10"
@@ -149,7 +149,7 @@ def test_random_search_draws_its_offspring() -> None:
     federation = Script(SIX_AND_TWO)
     method = realtime(search="random", crossover=0.0, mutation=0.0)
     step(method, state(method, [[3, 3], [3, 2]], [[0.5, 8.0], [0.4, 9.0]]), federation)
-    keys = federation.sent("evaluate")[0].payload["keys"]
+    keys = federation.sent("count_correct")[0].payload["keys"]
     assert keys == [[3, 3], [3, 2], *map(list, choice.random_keys(2, 2, stream(7, "test")))]
 
 
@@ -159,7 +159,7 @@ def test_duplicates_are_mutated_again_or_kept() -> None:
         federation = Script([client(f"client-{i}") for i in range(4)])
         method = realtime(population=4, duplicates=duplicates, crossover=0.0, mutation=mutation)
         step(method, state(method, before, [[0.5, 8.0]] * 4), federation)
-        keys = {tuple(key) for key in federation.sent("evaluate")[0].payload["keys"]}
+        keys = {tuple(key) for key in federation.sent("count_correct")[0].payload["keys"]}
         assert len(keys) == (4 if duplicates == "keep" else 8)
 
 

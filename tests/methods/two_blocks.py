@@ -49,7 +49,7 @@ class Script(ScriptedFederation):
             added = self._change(task, len(self.sent("train")) - 1)
             weights: Tensors = task.payload["weights"]
             return {"weights": Tensors({name: array + np.float32(added) for name, array in weights.items()})}
-        if job == "evaluate":
+        if job == "count_correct":
             keys = task.payload["keys"]
             counts = [0] * len(keys) if self._correct is None else self._correct(task)
             return {"correct": np.array(counts, np.int64)}

@@ -20,8 +20,10 @@ from atoll.clients.training_round import (
     train_models,
     train_task,
 )
+from atoll.training.client import Client
 
 __all__ = [
+    "Client",
     "FederatedModel",
     "LocalTraining",
     "calibrated",

@@ -153,7 +153,7 @@ class Federation:
 
     def collect(self, tasks: Sequence[Task], minimum: int = 1, what: str = "a usable reply") -> Replies:
         """Send tasks and stream the good replies, in task order; see `Replies` for what becomes of the bad ones."""
-        return Replies(self.map(tasks), len(tasks), minimum, what)
+        return Replies(self.map(tasks), len({task.client for task in tasks}), minimum, what)
 
     def forget(self, reply: Reply) -> None:
         """A method says that it threw a late reply away as stale."""

@@ -13,11 +13,11 @@ class Replies:
     """The good replies to some tasks, as they stream; the bad ones are gathered in `failures`.
 
     Fewer good replies than `minimum` are `TooFewReplies`, raised once at the end of the iteration. Its text says how
-    many of the tasks were answered with `what`, and why the others were not.
+    many of the clients returned `what`, and why the others did not.
     """
 
-    def __init__(self, replies: Iterable[Reply], tasks: int, minimum: int = 1, what: str = "a usable reply") -> None:
-        self._replies, self._tasks, self._minimum, self._what = replies, tasks, minimum, what
+    def __init__(self, replies: Iterable[Reply], clients: int, minimum: int = 1, what: str = "a usable reply") -> None:
+        self._replies, self._clients, self._minimum, self._what = replies, clients, minimum, what
         self.failures: list[Reply] = []
 
     def __iter__(self) -> Iterator[Reply]:
@@ -29,7 +29,7 @@ class Replies:
             else:
                 self.failures.append(reply)
         if good < self._minimum:
-            found = f"{good or 'none'} of {self._tasks} tasks returned {self._what}"
+            found = f"{good or 'none'} of {self._clients} clients returned {self._what}"
             needed = f", {self._minimum} are needed" if self._minimum > 1 else ""
             raise TooFewReplies(f"{found}{needed} ({self.reasons})", code="too-few-replies")
 

@@ -10,16 +10,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.core.messages import Payload, Schema, Tensors
+from atoll.clients import measurements
+from atoll.core.messages import Array, ClientInfo, Part, Payload, Reply, Schema, Task, Tensors
 from atoll.federation.base import Federation
 from atoll.rng import Generator
+from atoll.training.augmentation import Augmentation
 
-if TYPE_CHECKING:
-    from atoll.training.augmentation import Augmentation
+# With the names that occur in every method's signatures, so that a method imports them from one place.
+__all__ = [
+    "Array",
+    "AugmentedConfig",
+    "Candidate",
+    "ClientInfo",
+    "Federation",
+    "Generator",
+    "Method",
+    "MethodConfig",
+    "Metrics",
+    "Part",
+    "Payload",
+    "Reply",
+    "Schema",
+    "StateT",
+    "Task",
+    "Tensors",
+]
 
 Metrics = dict[str, Any]
 
@@ -50,8 +69,6 @@ class AugmentedConfig(MethodConfig):
 
     @property
     def augmentation(self) -> Augmentation:
-        from atoll.training.augmentation import Augmentation  # torch is loaded only when a run starts
-
         return Augmentation(self.crop, self.flip, self.cutout)
 
     def extras(self) -> Payload:
@@ -132,7 +149,5 @@ class Method(ABC, Generic[StateT]):
         They are the validation error, the test error, metrics on each client's own test rows, its cost, and fixed batch
         norm statistics from the clients' training rows.
         """
-        from atoll.clients import measurements  # torch is loaded only when a run starts
-
         objectives, statistics, clients = measurements(federation, architecture, weights)
         return Candidate(name, architecture, objectives, list(picks), weights, statistics, clients, dict(about or {}))

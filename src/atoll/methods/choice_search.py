@@ -1,6 +1,6 @@
 """What the searches over choice keys have in common: settings, breeding, tasks and objectives.
 
-`realtime` and `offline` derive from `ChoiceSearch` and keep for themselves what sets them apart: who trains which
+`realtime` and `offline` derive from `ChoiceSearch` and add what sets them apart: which clients train which
 individual, from which weights, and which individuals are measured.
 """
 
@@ -12,19 +12,31 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, field_validator
 
+from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, breed
 from atoll.algorithms.sampling import choose
 from atoll.clients import jobs, train_task
 from atoll.core.checks import CountsUpTo
-from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, Tensors
 from atoll.errors import ConfigError, nearest
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
-from atoll.rng import Generator
+from atoll.methods.base import (
+    Array,
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Method,
+    MethodConfig,
+    Metrics,
+    Part,
+    Payload,
+    Schema,
+    StateT,
+    Task,
+    Tensors,
+)
 from atoll.spaces.choice import plan
 from atoll.spaces.choice import space as choice
-from atoll.spaces.cost import Cost, training_macs
 
 POPULATION = 10  # the paper's N
 COSTS = ("macs", "params", "upload_bytes", "latency")
@@ -85,10 +97,10 @@ class ChoiceSearch(Method[StateT]):
         self.architecture = plan.architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
 
     def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
-        """Line 7: keys drawn at random. A federation whose clients cannot judge networks is refused here."""
+        """Line 7: keys drawn at random. A federation without validation rows is refused here."""
         if not any(info.sizes["validation"] for info in federation.clients()):
             raise ConfigError(
-                "data.split: no client has validation rows, and the search judges networks by them; add some",
+                "data.split: no client has validation rows, and the search evaluates networks on them; add some",
                 code="no-validation-rows",
             )
         return [list(key) for key in choice.random_keys(self.population, choice.blocks(self.architecture), rng)]
@@ -167,21 +179,21 @@ class ChoiceSearch(Method[StateT]):
             rows += sizes[reply.task.client]
         return correct, rows, replies.reasons
 
-    def cost(self, key: Key) -> Cost:
+    def cost(self, key: Key) -> spaces.Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
 
-    def values(self, error: float, cost: Cost, clients: Sequence[ClientInfo]) -> list[float]:
+    def values(self, error: float, cost: spaces.Cost, clients: Sequence[ClientInfo]) -> list[float]:
         """A row of objectives, in the order of the settings."""
         others: dict[str, float] = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         if "latency" in self.config.objectives:
             others["latency"] = self._latency(cost, clients)
         return [error, *(float(others[name]) for name in self.config.objectives[1:])]
 
-    def _latency(self, cost: Cost, clients: Sequence[ClientInfo]) -> float:
+    def _latency(self, cost: spaces.Cost, clients: Sequence[ClientInfo]) -> float:
         """Seconds that a round's training and upload take the clients, on average."""
         settings, seconds = self.config, 0.0
         for info in clients:
-            work = training_macs(cost, info.sizes["train"], settings.epochs)
+            work = spaces.training_macs(cost, info.sizes["train"], settings.epochs)
             seconds += work / (info.speed or settings.device_speed)
             seconds += cost.bytes / (info.bandwidth or settings.device_bandwidth)
         return seconds / len(clients)
@@ -192,7 +204,7 @@ class ChoiceSearch(Method[StateT]):
         objectives: Sequence[Sequence[float]],
         federation: Federation,
     ) -> Metrics:
-        """What every round's event tells of these networks: the lowest error, hypervolume, front, High and Knee."""
+        """What every round's event reports of these networks: the lowest error, hypervolume, front, High and Knee."""
         values = np.array(objectives)
         whole = choice.cost(self.architecture)
         reference = self.values(1.0, whole, federation.clients())
@@ -220,16 +232,16 @@ class ChoiceSearch(Method[StateT]):
         statistics: Tensors,
         test_error: float | None = None,
     ) -> Candidate:
-        """A network to take away, with all its figures: the search's objectives, and what it costs."""
+        """A network ready for use, with the search's objectives and what it costs."""
         cost = self.cost(key)
-        figures = {"error": values[0]} | ({} if test_error is None else {"test_error": test_error})
-        figures |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        objectives = {"error": values[0]} | ({} if test_error is None else {"test_error": test_error})
+        objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         for name, value in zip(self.config.objectives[1:], values[1:], strict=True):
-            figures.setdefault(name, value)
+            objectives.setdefault(name, value)
         return Candidate(
             key_name(key),
             choice.sub_model(self.architecture, key),
-            figures,
+            objectives,
             picks,
             weights,
             statistics,

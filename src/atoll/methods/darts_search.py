@@ -1,6 +1,6 @@
 """What the searches for DARTS cells have in common: the network that was found, trained from scratch and measured.
 
-`fedrl` and `fednas` derive from `DartsSearch` and keep for themselves how they get from data to alphas.
+`fedrl` and `fednas` derive from `DartsSearch`; how they get from data to alphas is their own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from pydantic import Field
 
 from atoll.algorithms import reinforce
 from atoll.clients import FederatedModel, LocalTraining, evaluate, evaluate_test, fresh, metrics_of, train_models
-from atoll.core.messages import Array, Schema, Tensors
 from atoll.errors import ConfigError
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Method, MethodConfig, Metrics, StateT
-from atoll.rng import Generator
+from atoll.methods.base import (
+    Array,
+    Candidate,
+    Federation,
+    Generator,
+    Method,
+    MethodConfig,
+    Metrics,
+    Schema,
+    StateT,
+    Tensors,
+)
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.layers import KINDS
 from atoll.training.augmentation import Augmentation
@@ -58,7 +66,9 @@ class DartsConfig(MethodConfig):
             raise ConfigError(
                 f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer", code="network-too-large"
             )
-        found = darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
+        found = darts.found(
+            supernet, _ANY, self.retrain_channels, self.retrain_cells
+        )  # what does not fit is refused here
         size = darts.weight_count(found)
         if size > LARGEST:
             room = f"a network of {size:,} weights or more needs {4 * size / 1e9:,.0f} GB"

@@ -24,11 +24,21 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.clients import evaluate, evaluate_test, jobs, metrics_of, train_task
-from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
-from atoll.federation.base import Federation
 from atoll.federation.replies import Replies
-from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
-from atoll.rng import Generator
+from atoll.methods.base import (
+    AugmentedConfig,
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Method,
+    Metrics,
+    Payload,
+    Reply,
+    Schema,
+    Task,
+    Tensors,
+)
 from atoll.spaces import fixed
 
 

@@ -23,17 +23,13 @@ from pydantic import Field
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
+from atoll.clients import Client
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Task, Tensors
 from atoll.errors import ConfigError
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import Array, Candidate, ClientInfo, Federation, Generator, Metrics, Payload, Task, Tensors
 from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
-from atoll.rng import Generator
-from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
 from atoll.training import alternating, networks
-from atoll.training.client import Client
 
 SEARCH = "atoll.methods.fednas:search"
 
@@ -115,7 +111,7 @@ class FedNAS(DartsSearch[FedNASState]):
         # For every training batch a training pass on it (mixed: two) and one on validation rows.
         on_training = (2 if settings.level == "mixed" else 1) * rows
         on_validation = alternating.validation_rows(info.sizes["train"], info.sizes["validation"], settings)
-        macs = training_macs(darts.cost(self.supernet), on_training + on_validation)
+        macs = spaces.training_macs(darts.cost(self.supernet), on_training + on_validation)
         returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 

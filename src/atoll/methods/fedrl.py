@@ -33,15 +33,22 @@ from atoll.algorithms.aggregation import GradientMean, shortened
 from atoll.algorithms.sampling import assign
 from atoll.clients import jobs
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import NotResumable, TooFewReplies
-from atoll.federation.base import Federation
 from atoll.federation.replies import failure_reasons
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import (
+    Array,
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Metrics,
+    Payload,
+    Reply,
+    Task,
+    Tensors,
+)
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
 from atoll.methods.fedrl_config import FedRLConfig, Phase
-from atoll.rng import Generator
-from atoll.spaces.cost import training_macs
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.layers import OPERATIONS
 
@@ -154,7 +161,7 @@ class FedRL(DartsSearch[FedRLState]):
             "lr": self.config.lr,
         }
         rows = self.config.rows(info)
-        macs = training_macs(darts.cost(sub_model), rows)
+        macs = spaces.training_macs(darts.cost(sub_model), rows)
         returns = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
         return Task(f"gradient:{info.name}", info.name, jobs.GRADIENT, payload, macs, returns)
 

@@ -26,11 +26,8 @@ from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
 from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
-from atoll.core.messages import Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Method, MethodConfig, Metrics
-from atoll.rng import Generator
+from atoll.methods.base import Candidate, Federation, Generator, Method, MethodConfig, Metrics, Schema, Tensors
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.genes import Chromosome

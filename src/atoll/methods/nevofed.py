@@ -34,15 +34,26 @@ from atoll.algorithms.neat.population import Population, joined
 from atoll.algorithms.neat.scoring import Confusions, Reading
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.sampling import choose
+from atoll.clients import Client
 from atoll.core import checks, wire
-from atoll.core.messages import Array, ClientInfo, Part, Payload, Schema, Task, TaskSize, Tensors
+from atoll.core.messages import TaskSize
 from atoll.errors import TooFewReplies
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Method, Metrics
+from atoll.methods.base import (
+    Array,
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Method,
+    Metrics,
+    Part,
+    Payload,
+    Schema,
+    Task,
+    Tensors,
+)
 from atoll.methods.nevofed_config import NEvoFedConfig
-from atoll.rng import Generator
 from atoll.spaces import genome
-from atoll.training.client import Client
 from atoll.training.metrics import accuracy, weighted_f1
 
 UPDATE = "atoll.methods.nevofed:update"

@@ -13,9 +13,8 @@ from pydantic import Field, field_validator
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.scoring import FITNESS, Reading
 from atoll.algorithms.neat.settings import NeatSettings, Start
-from atoll.core.messages import Schema
 from atoll.errors import ConfigError, nearest
-from atoll.methods.base import MethodConfig
+from atoll.methods.base import MethodConfig, Schema
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(ge=0)]
@@ -28,12 +27,12 @@ class NEvoFedConfig(MethodConfig):
     generations: int = Field(default=1, ge=1)  # E, on each client in each round
     fitness: str = "weighted_f1"  # or accuracy, balanced_accuracy, or one's own as module:function
     network: Literal["feed_forward", "recurrent"] = "feed_forward"
-    steps: int = Field(default=1, ge=1)  # recurrent: a row is so many steps in time, features of a step side by side
+    steps: int = Field(default=1, ge=1)  # recurrent: a row has this many steps in time, features of a step side by side
     passes: int = Field(default=1, ge=1)  # recurrent: activations on each step
     output: Literal["argmax", "bins"] = "argmax"  # one output a class, or one value cut into class ranges
     edges: list[float] | None = None  # of the bins; unset: halfway between the class numbers 0, 1, 2, ...
     one_class: Literal["refuse", "use"] = "refuse"  # what a client does whose training rows are all of one class
-    test_every: int = Field(default=0, ge=0)  # rounds between looks at the test data, for the report; 0: at the end
+    test_every: int = Field(default=0, ge=0)  # rounds between test evaluations, for the report; 0: at the end
     importance_repeats: int = Field(default=5, ge=0)  # shuffles of each feature for its importance, at the end
 
     population: int = Field(default=200, ge=2)
@@ -138,7 +137,7 @@ class NEvoFedConfig(MethodConfig):
         return Reading(schema.outputs, self.network == "recurrent", self.steps, self.passes, edges)
 
     def neat(self, schema: Schema) -> NeatSettings:
-        """What an island is told."""
+        """The settings of an island."""
         known = {item.name for item in fields(NeatSettings)} & set(type(self).model_fields)
         values = {name: getattr(self, name) for name in known}
         for name in ("activations", "aggregations"):

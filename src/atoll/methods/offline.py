@@ -10,10 +10,10 @@ same NSGA-II, but every new individual starts from fresh random weights and is t
         select N of parents and offspring                  Offline._generation
     High and Knee: from scratch, round by round (FedAvg)   Offline._final_round
 
-A parent keeps the objectives it was measured with; only generation 1 measures parents too. A generation is one round
-of the run, and so is a round of the final training, in which both networks take part: `generations` of the `rounds`
-search, the others train. What a user takes away are High and Knee, fully trained. The other networks of the front had
-one round of training, are of no use as they are, and would have to be kept as N models: their keys and objectives
+A parent retains the objectives it was measured with; only generation 1 measures parents too. A generation is one round
+of the run, and so is a round of the final training, which trains both networks: `generations` of the `rounds`
+search, the others train. The results are High and Knee, fully trained. The other networks of the front had
+one round of training, are of no use as they are, and would have to be stored as N models: their keys and objectives
 stand in the events.
 """
 
@@ -28,12 +28,9 @@ from pydantic import Field, model_validator
 from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Mean
 from atoll.clients import calibrated
-from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
 from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
-from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
 SEARCH_SHARE = 4  # without a setting every fourth round is a generation

@@ -30,10 +30,8 @@ from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Average, PartialMean
 from atoll.algorithms.sampling import groups, participants
 from atoll.clients import calibrated_together
-from atoll.core.messages import ClientInfo, Part, Schema, Tensors
 from atoll.errors import ConfigError, TooFewReplies
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
 from atoll.methods.choice_search import (
     POPULATION,
     ChoiceConfig,
@@ -45,7 +43,6 @@ from atoll.methods.choice_search import (
     picked,
     picked_keys,
 )
-from atoll.rng import Generator
 from atoll.spaces.choice import space as choice
 
 
@@ -78,7 +75,7 @@ class RealtimeState:
     master: Tensors
     parents: list[Key]
     objectives: list[list[float]]  # of the parents, measured last round; empty before the first
-    ready: dict[str, Any]  # pick -> fixed batch norm statistics of the networks on offer
+    ready: dict[str, Any]  # pick -> fixed batch norm statistics of its snapshot
 
 
 class Realtime(ChoiceSearch[RealtimeState]):

@@ -19,11 +19,19 @@ from pydantic import Field, field_validator
 from atoll import spaces
 from atoll.algorithms.sampling import choose, partition
 from atoll.clients import FederatedModel, LocalTraining, calibrated, count_correct, fresh, resumed, train_models
-from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.errors import ArchitectureError, ConfigError, nearest
-from atoll.federation.base import Federation
-from atoll.methods.base import AugmentedConfig, Candidate, Method, Metrics
-from atoll.rng import Generator, stream
+from atoll.methods.base import (
+    AugmentedConfig,
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Method,
+    Metrics,
+    Schema,
+    Tensors,
+)
+from atoll.rng import stream
 from atoll.store.weights import found_weights
 from atoll.training import calibration
 
@@ -71,7 +79,7 @@ class RetrainConfig(AugmentedConfig):
                 raise ConfigError(
                     f"start.{name}: there is no such network; {nearest(name, fitted.networks)}", code="unknown-network"
                 )
-            found_weights(file, fitted.networks[name])  # a file that does not fit is said before a run starts
+            found_weights(file, fitted.networks[name])  # a file that does not fit is refused before a run starts
         return fitted
 
     def for_data(self, schema: Schema) -> dict[str, dict[str, Any]]:

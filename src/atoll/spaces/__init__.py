@@ -18,7 +18,7 @@ import numpy as np
 from atoll import lazy
 from atoll.core.messages import Tensors
 from atoll.registry import find
-from atoll.spaces.cost import Cost, canonical, measured_cost
+from atoll.spaces.cost import Cost, canonical, measured_cost, training_macs
 from atoll.spaces.initial import kaiming_uniform
 
 if TYPE_CHECKING:
@@ -28,7 +28,18 @@ else:
 
 Architecture = Mapping[str, Any]
 
-__all__ = ["Architecture", "Cost", "build", "canonical", "cost", "initial", "skeleton", "view", "whole"]
+__all__ = [
+    "Architecture",
+    "Cost",
+    "build",
+    "canonical",
+    "cost",
+    "initial",
+    "skeleton",
+    "training_macs",
+    "view",
+    "whole",
+]
 
 _costs: dict[str, Cost] = {}
 

@@ -8,9 +8,7 @@ from typing import Any
 from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.clients import FederatedModel, calibrated, count_correct, evaluate_test, metrics_of
-from atoll.core.messages import ClientInfo, Tensors
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Metrics
+from atoll.methods.base import Candidate, ClientInfo, Federation, Metrics, Tensors
 from atoll.training import calibration
 
 FoundNetwork = Mapping[str, Any]  # architecture, weights, about
@@ -24,7 +22,7 @@ def found_candidates(
 ) -> list[Candidate]:
     """GM_0 to GM_T as m0 to mT, measured and calibrated on all clients. Picks: `final`, `high`, `knee`.
 
-    `ended` says why the search is over; empty if its number of rounds cut it short.
+    `ended` is the reason why the search is over; empty if its number of rounds cut it short.
     """
     everyone = federation.clients()
     models = [

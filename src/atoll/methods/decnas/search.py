@@ -29,22 +29,18 @@ from typing import Any, ClassVar
 
 from atoll import spaces
 from atoll.algorithms import netadapt
-from atoll.algorithms.netadapt import degradation, left_after, ranked, saved, scheduled
 from atoll.algorithms.sampling import partition
 from atoll.clients import FederatedModel, LocalTraining, count_correct, train_models
-from atoll.core.messages import ClientInfo, Schema, Tensors
 from atoll.devices import resources
 from atoll.errors import DataError, TooFewReplies
-from atoll.federation.base import Federation
 from atoll.federation.replies import failure_reasons
-from atoll.methods.base import Candidate, Method, Metrics
+from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Method, Metrics, Schema, Tensors
 from atoll.methods.decnas.clients import GroupCounts, Orders, PrunedCandidate, tune, upload
 from atoll.methods.decnas.results import found_candidates, metrics_on_test, ready
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.rng import Generator
 from atoll.spaces.pruned import pruning
 
-TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay")  # what a task says of how to train
+TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay")  # the training settings that a task carries
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ class Decnas(Method[DecnasState]):
         return replace(state, found=[*older, {**newest, "statistics": statistics}])
 
     def _measured(self, state: DecnasState, federation: Federation) -> Metrics:
-        """What an event says of the network that an iteration ended with, for the report."""
+        """Metrics of the network that an iteration ended with, for the report."""
         newest, every = state.found[-1], self.config.test_every
         number = len(state.found) - 1
         metrics: Metrics = {"network": f"m{number}", "resources": self.resources(newest["architecture"])}
@@ -231,14 +227,14 @@ class Decnas(Method[DecnasState]):
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING}
-        evaluate_sent = self.config.judged == "sent"
+        evaluate_sent = self.config.evaluated == "sent"
         orders = Orders(state.round, training, places < len(candidates), state.found[-1], evaluate_sent)
         counted, previous = tune(federation, candidates, groups, orders, state.previous)  # lines 14-24
         state = replace(state, previous=previous)
         scores = {one.unit: self._score(state, one, counted[one.unit]) for one in candidates if counted[one.unit].rows}
         if not scores:
             return self._without_replies(state, candidates, counted), metrics | {"waiting": [candidates[0].unit]}
-        order = ranked({unit: (row["degradation"], row["saving"]) for unit, row in scores.items()})
+        order = netadapt.ranked({unit: (row["degradation"], row["saving"]) for unit, row in scores.items()})
         by_unit = {one.unit: one for one in candidates}
         survivors = [by_unit[unit] for unit in order[:places]]  # lines 25-26, the best first
         if orders.hold:
@@ -264,14 +260,14 @@ class Decnas(Method[DecnasState]):
         work = [float(spaces.cost(one.architecture).macs) for one in candidates]
         paces = [max((float(info.sizes["train"]) for info in group), default=0.0) for group in groups]
         places, avoid = [one.group for one in candidates], [one.avoid for one in candidates]
-        numbers = scheduled(work, places, avoid, paces, rng)
+        numbers = netadapt.scheduled(work, places, avoid, paces, rng)
         return [replace(one, group=number) for one, number in zip(candidates, numbers, strict=True)]
 
     def _places(self, state: DecnasState, number: int, rounds: int) -> int:
         """Line 25: how many continue after this round. Without dropping all do, to the upload of the last round."""
         if not self.config.dropping:
             return state.first
-        return left_after(state.first, number, rounds, self.config.alpha)
+        return netadapt.left_after(state.first, number, rounds, self.config.alpha)
 
     def _score(self, state: DecnasState, one: PrunedCandidate, counts: GroupCounts) -> dict[str, Any]:
         """Section 4.3: accuracy lost against GM_{t-1}, as the candidate's own group sees it, per resource saved."""
@@ -281,13 +277,13 @@ class Decnas(Method[DecnasState]):
         before = correct / rows if rows else 1.0
         whole, resources = self.resources(state.found[-1]["architecture"]), self.resources(one.architecture)
         # What is within its final budget already need not be saved: only the other kinds count.
-        saving = saved(
+        saving = netadapt.saved(
             whole, resources, {kind: self.start[kind] for kind in self.final if whole[kind] > self.final[kind]}
         )
         return {
             "accuracy": counts.accuracy,
             "accuracy_before": before,
-            "degradation": degradation(before, counts.accuracy, saving),
+            "degradation": netadapt.degradation(before, counts.accuracy, saving),
             "saving": saving,
             "group": one.group,
             "resources": resources,

@@ -1,4 +1,4 @@
-"""Settings of federated NetAdapt. The paper's figures are in `presets/decnas/paper.toml`."""
+"""Settings of federated NetAdapt. The paper's values are in `presets/decnas/paper.toml`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pydantic import Field, field_validator
 
 from atoll import spaces
 from atoll.algorithms.netadapt import Schedule
-from atoll.core.messages import Schema, Tensors
 from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
-from atoll.methods.base import MethodConfig
+from atoll.methods.base import MethodConfig, Schema, Tensors
 from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
 
-USUAL_GROUPS = 10  # without a setting so many, but at least two clients in each
+USUAL_GROUPS = 10  # the default, if each can have at least two clients
 OWN = "own"
 LATER = (5, 10, 15)  # the last iterations of the first three entries of `tune_rounds`
 
@@ -58,13 +57,13 @@ class DecnasConfig(MethodConfig):
     lr: float = Field(default=0.05, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
-    # Whose accuracy a client tells: of the network after local training, as in the paper, or as it was sent. Where
-    # clients hold different classes, training fits a network to its client: its accuracy then tells more of the
+    # Whose accuracy a client reports: of the network after local training, as in the paper, or as it was sent. Where
+    # clients hold different classes, training fits a network to its client: its accuracy then says more of the
     # client than of the candidate, and GM_{t-1}, which is not trained, is no measure for it.
-    judged: Literal["trained", "sent"] = "trained"
+    evaluated: Literal["trained", "sent"] = "trained"
 
     snapshots: bool = True  # after each iteration the run directory holds the newest network, ready for use
-    test_every: int = Field(default=1, ge=0)  # iterations between looks at the test data, for the report; 0: at the end
+    test_every: int = Field(default=1, ge=0)  # iterations between test evaluations, for the report; 0: at the end
 
     @field_validator("resources")
     @classmethod
@@ -108,7 +107,7 @@ class DecnasConfig(MethodConfig):
             )
         decided = start.fitted_start(self.model, schema, self.hidden, self.widths, self.width)
         fitted = self.model_copy(update={**decided, "groups": groups})
-        fitted.trained(schema, fitted.start(schema))  # what does not fit is said before a run starts
+        fitted.trained(schema, fitted.start(schema))  # what does not fit is refused before a run starts
         return fitted
 
     def trained(self, schema: Schema, arch: dict[str, Any]) -> Tensors | None:
