@@ -145,14 +145,14 @@ def test_gaps_in_the_official_test_set_are_refused() -> None:
 @pytest.mark.parametrize("scale", ["none", "client", "federated"])
 def test_pooling_keeps_rows_parts_and_scale(scale: str) -> None:
     federated = two_clients(scale=scale, test=(np.ones((4, 2)), np.array([0, 1, 0, 1])))
-    pooled = federated.centralised()
-    assert pooled.names == ["everybody"] and pooled.benchmark == federated.benchmark
+    central = federated.centralised()
+    assert central.names == ["everybody"] and central.benchmark == federated.benchmark
     for part in PARTS:
-        x, y = pooled.client("everybody").part(part)
+        x, y = central.client("everybody").part(part)
         pieces = [federated.client(name).part(part) for name in federated.names]
         assert np.array_equal(x, np.concatenate([piece[0] for piece in pieces]))
         assert np.array_equal(y, np.concatenate([piece[1] for piece in pieces]))
-    one, other = (data.client("benchmark-00").part("test")[0] for data in (federated, pooled))
+    one, other = (data.client("benchmark-00").part("test")[0] for data in (federated, central))
     assert np.array_equal(one, other)
 
 

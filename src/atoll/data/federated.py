@@ -138,8 +138,8 @@ class Federated:
         """What the server may know of a client: its labels only if the data settings share them."""
         return ClientInfo(name, self.sizes(name), self.schema, self.labels(name) if self.share_labels else None)
 
-    def pooled(self) -> Federated:
-        """The same rows, parts and scale in the hands of one client, for training in one place."""
+    def centralised(self) -> Federated:
+        """The same rows, parts and scale, all held by one client, for training on centralised data."""
         return Federated(self.schema, pool(self.holdings), self.share_labels)
 
     def digest(self) -> str:

@@ -36,7 +36,7 @@ class Request:
     seed: int
     method: str
     module: str  # where the method's jobs are
-    pooled: bool = False  # the method wants all data in one place
+    centralised: bool = False  # the method wants all data in one place
     given: Federated | None = None  # data in memory, in place of the data table
     data_dir: Path | None = None
     resumed: Path | None = None  # the directory of a run that goes on

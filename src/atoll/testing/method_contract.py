@@ -81,7 +81,7 @@ class MethodContract:
             assert self.outcome(tmp_path / str(workers), workers=workers) == serial
 
     def test_failing_clients_do_not_stop_a_run(self, tmp_path: Path) -> None:
-        if find_method(self.method).pooled:
+        if find_method(self.method).centralised:
             return  # there is only one client
         victim = self.data().names[1]
 
@@ -148,8 +148,8 @@ class MethodContract:
 
         experiment, data = self.experiment(seed), self.data()
         method_class = find_method(self.method)
-        if method_class.pooled:
-            data = data.pooled()
+        if method_class.centralised:
+            data = data.centralised()
         settings = experiment.settings.fitted(data.schema, len(data.names))
         method = method_class(settings, data.schema)
         directory = RunDirectory.reopen(folder) if again else RunDirectory.create(folder, "", {"method": self.method})
