@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from atoll.data import DataSettings, Federated, catalogue, load
+from atoll.data import DataSettings, Federated, catalogue, image_files, load
 from atoll.data import rows as storage
-from atoll.data.files import images
-from atoll.data.files.images import ImageFiles, appended
+from atoll.data.image_files import ImageFiles, appended
 from atoll.data.sources.celeba import combinations
 from atoll.errors import ConfigError, DataError
 from refusals import refused
@@ -228,7 +227,7 @@ def test_a_crop_takes_the_middle(tmp_path: Path) -> None:
 def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path)
     in_memory = take(tmp_path, "imagenet", clients=2)
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
     mapped = take(tmp_path, "imagenet", clients=2)
     (file,) = (tmp_path / "cache").iterdir()
@@ -246,7 +245,7 @@ def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypa
 
 def test_a_damaged_picture_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = imagenet(tmp_path)
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     broken = root / "train" / "n01443537" / "n01443537_1.JPEG"
     broken.write_bytes(broken.read_bytes()[:300])
     with refused(DataError, "unreadable-picture", broken):

@@ -11,7 +11,7 @@ import numpy as np
 from atoll.data import catalog, partition
 from atoll.data.federated import Federated
 from atoll.data.files.folder import read_folder
-from atoll.data.files.images import develop
+from atoll.data.image_files import decode_images
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
 from atoll.data.rows import Preparation, prepare
@@ -40,8 +40,8 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
     dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
     prepared = preparation(settings, source)
-    size = None if source.pictures is None else source.pictures.size
-    source, dealt = develop(source, dealt)
+    size = None if source.images is None else source.images.size
+    source, dealt = decode_images(source, dealt)
     holdings = prepare(source, dealt, names, prepared, seed)
     decided = {
         "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),

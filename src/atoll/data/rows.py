@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import PARTS, Array, Part
-from atoll.data.files.images import appended
+from atoll.data.image_files import appended
 from atoll.data.partition import Indices, Partition
 from atoll.data.preprocess import Floats, Scaling, fill_missing, fit
 from atoll.data.source import Missing, Scale, Source

@@ -15,7 +15,7 @@ from atoll.data.split import Blocks
 from atoll.errors import DataError
 
 if TYPE_CHECKING:
-    from atoll.data.files.images import ImageFiles
+    from atoll.data.image_files import ImageFiles
 
 Scale = Literal["none", "client", "federated"]
 Missing = Literal["refuse", "mean", "median", "zero"]
@@ -36,7 +36,7 @@ class Defaults:
 class Source:
     """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client.
 
-    With `pictures`, `x` (also that of `test`) holds the numbers of pictures that are not decoded yet.
+    With `images`, `x` (also that of `test`) holds the numbers of files that are not decoded yet.
     """
 
     x: Array
@@ -47,7 +47,7 @@ class Source:
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
     parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
-    pictures: ImageFiles | None = None
+    images: ImageFiles | None = None
 
 
 def make_source(
@@ -148,13 +148,7 @@ def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tu
             f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word a row",
             code="wrong-label-array",
         )
-    if y.dtype.kind == "f":
-        if not np.isfinite(y).all() or not (y == np.floor(y)).all():
-            raise DataError(
-                f"{what}: y holds numbers that are not whole; a class is a whole number or a word",
-                code="labels-not-whole",
-            )
-        y = y.astype(np.int64)
+    y = whole_numbers(y, what)
     if len(y) == 0:
         raise DataError(f"{what}: y is empty; a data set needs rows", code="empty-array")
     if class_names is None:
@@ -171,6 +165,18 @@ def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tu
             code="label-out-of-range",
         )
     return numbers, names
+
+
+def whole_numbers(y: Array, what: str) -> Array:
+    """Labels that are floats as integers; all others as they are."""
+    if y.dtype.kind != "f":
+        return y
+    if not np.isfinite(y).all() or not (y == np.floor(y)).all():
+        raise DataError(
+            f"{what}: y holds numbers that are not whole; a class is a whole number or a word",
+            code="labels-not-whole",
+        )
+    return y.astype(np.int64)
 
 
 def _number_words(y: Array, names: tuple[str, ...], what: str) -> Indices:

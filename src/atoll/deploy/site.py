@@ -115,7 +115,7 @@ class Node:
         if refusal is not None:
             return answer | {"error": self._refused(refusal)}
         try:
-            return answer | {"told": _describe(self.site, letter["data"])}
+            return answer | {"description": _describe(self.site, letter["data"])}
         except DataError as problem:
             log.warning("atoll: %s", problem)
             return answer | {"error": str(problem)}
@@ -246,13 +246,15 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
 def _describe(site: Site, table: Payload) -> Payload:
     from atoll.data.files.site import describe
 
-    return describe(site.data, _settings(table))
+    return describe(site.data, _settings(table)).model_dump(mode="json")
 
 
 def _prepare_data(site: Site, letter: Payload) -> Prepared:
+    from atoll.data.files.agreement import Agreement
     from atoll.data.files.site import prepare
 
-    return prepare(site.data, letter["form"], _settings(letter["data"]), site.name, letter["seed"])
+    agreement = Agreement.model_validate(letter["agreement"])
+    return prepare(site.data, agreement, _settings(letter["data"]), site.name, letter["seed"])
 
 
 def _settings(table: Payload) -> DataSettings:

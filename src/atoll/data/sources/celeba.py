@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import Schema
-from atoll.data.files.images import ImageFiles, first_place
+from atoll.data.image_files import ImageFiles, first_place
 from atoll.data.naming import group_by_id
 from atoll.data.source import Source
 from atoll.errors import DataError, nearest
@@ -107,9 +107,9 @@ def _source(
 ) -> Source:
     groups, clients = group_by_id(people, "person")
     side = SIZE if size is None else size
-    pictures = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
+    images = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
     schema = Schema("image", (3, side, side), classes)
-    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), pictures=pictures)
+    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), images=images)
 
 
 def _root(folder: Path | None) -> Path:
