@@ -108,7 +108,7 @@ def test_one_csv_with_a_client_column(tmp_path: Path) -> None:
     refuses(tmp_path, "client-column-missing", "'place'", client_column="place")
 
 
-def test_one_csv_without_client_column_is_dealt_out(tmp_path: Path) -> None:
+def test_one_csv_without_client_column_is_partitioned(tmp_path: Path) -> None:
     put(tmp_path, all="x,label\n" + "".join(f"{row},{row % 2}\n" for row in range(20)))
     federated = take(tmp_path / "all.csv", clients=4, partition="iid")
     assert federated.names[-1] == "client-003" and federated.rows == 20
@@ -210,7 +210,7 @@ def test_client_names_can_be_written_and_differ(tmp_path: Path) -> None:
     refuses(tmp_path, "invalid-client-name", repr("\udcff"))
 
 
-def test_a_folder_may_be_dealt_out_anew_or_in_part(tmp_path: Path) -> None:
+def test_a_folder_may_be_partitioned_again_or_in_part(tmp_path: Path) -> None:
     put(tmp_path, anna=ANNA, ben=BEN)
     assert len(take(tmp_path, clients=1).names) == 1
     assert take(tmp_path, clients=3, partition="iid").names == ["client-000", "client-001", "client-002"]

@@ -11,9 +11,9 @@ from PIL import Image
 
 from atoll.core.messages import PARTS
 from atoll.data import DataSettings, load
-from atoll.data.files.agreement import Description, agree, differences, parse_description
+from atoll.data.files.agreement import DataDescription, agree, differences, parse_description
 from atoll.data.files.site import describe, open_site, prepare
-from atoll.data.preprocess import pooled, scaling_of
+from atoll.data.preprocess import combined, scaling_of
 from atoll.data.settings import SITES
 from atoll.errors import DataError
 from atoll.rng import stream
@@ -33,9 +33,9 @@ def same_as_together(together: Path, places: dict[str, Path], **settings: Any) -
     nothing = np.zeros((0, 0), np.float32)
     mean = deviation = nothing
     if found[0] is not None:
-        scaling = scaling_of([pooled(moments for moments in found if moments is not None)], False)
+        scaling = scaling_of([combined(moments for moments in found if moments is not None)], False)
         mean, deviation = scaling.mean, scaling.deviation
-        assert np.array_equal(mean, whole.holdings.scaling.mean)
+        assert np.array_equal(mean, whole.client_rows.scaling.mean)
     for name, one in prepared.items():
         site = one.scaled(mean, deviation)
         assert site.schema == whole.schema
@@ -103,7 +103,7 @@ def images(*size: int) -> dict[str, Any]:
 )
 def test_a_site_that_differs_from_most(other: dict[str, Any], code: str, named: str) -> None:
     sites = {"a": table(labels=[1, 2]), "b": other, "c": table()}
-    described = {name: Description.model_validate(site) for name, site in sites.items()}
+    described = {name: DataDescription.model_validate(site) for name, site in sites.items()}
     found = differences(described)
     assert list(found) == ["b"] and found["b"].code == code and named in str(found["b"])
     with refused(DataError, code, "site 'b'", "site 'a'", named):
@@ -113,16 +113,16 @@ def test_a_site_that_differs_from_most(other: dict[str, Any], code: str, named: 
 
 def test_images_of_another_size() -> None:
     sites = {"a": images(8, 8), "b": images(8, 9), "c": images(8, 8)}
-    found = differences({name: Description.model_validate(site) for name, site in sites.items()})
+    found = differences({name: DataDescription.model_validate(site) for name, site in sites.items()})
     assert list(found) == ["b"] and all(named in str(found["b"]) for named in ("8x9", "'a'", "8x8"))
 
 
 def test_names_given_with_the_data() -> None:
     """Numbers are numbers of the given classes; other names, or none, do not fit."""
     archive = {"kind": "npz", "shape": [3], "labels": [0, 1], "classes": ["no", "yes"]}
-    first = Description.model_validate(archive)
+    first = DataDescription.model_validate(archive)
     for classes in (["yes", "no"], None):
-        other = Description.model_validate(archive | {"classes": classes})
+        other = DataDescription.model_validate(archive | {"classes": classes})
         with refused(DataError, "names-differ", "site 'b'", "site 'a'"):
             agree({"a": first, "b": other})
     assert agree({"a": first}, declared=["no", "yes"]).classes == ["no", "yes"]
@@ -131,7 +131,7 @@ def test_names_given_with_the_data() -> None:
 
 
 def test_one_class_in_all() -> None:
-    one = Description.model_validate(table(labels=[0]))
+    one = DataDescription.model_validate(table(labels=[0]))
     with refused(DataError, "single-class", "'0'"):
         agree({"a": one, "b": one})
 

@@ -17,7 +17,7 @@ from atoll.data import rows as storage
 from atoll.data.naming import group_by_id
 from atoll.data.partition import Indices, natural
 from atoll.data.preprocess import Floats, Scaling
-from atoll.data.rows import Holdings, Preparation, pool, prepare
+from atoll.data.rows import ClientRows, Preparation, centralise, prepare
 from atoll.data.source import Missing, Scale, make_source
 from atoll.data.split import Blocks, Shares
 from atoll.errors import DataError
@@ -31,7 +31,7 @@ class ClientData:
 
     name: str
     schema: Schema
-    _held: Holdings
+    _held: ClientRows
     _holder: int
 
     def part(self, part: Part) -> tuple[Floats, Labels]:
@@ -52,18 +52,18 @@ class Federated:
     schema     the shape all clients share
     names      the clients, in order; stable for the same data and partition
     benchmark  pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
-    holdings   the arrays and the index behind it all
+    client_rows   the arrays and the index behind it all
     """
 
-    def __init__(self, schema: Schema, holdings: Holdings, share_labels: bool = False) -> None:
+    def __init__(self, schema: Schema, client_rows: ClientRows, share_labels: bool = False) -> None:
         """Most people want `from_arrays` or `atoll.data.load`."""
         self.schema = schema
-        self.holdings = holdings
-        self.names = holdings.names
-        self.benchmark = holdings.benchmark
+        self.client_rows = client_rows
+        self.names = client_rows.names
+        self.benchmark = client_rows.benchmark
         self.share_labels = share_labels
         self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark])}
-        if len(self._holder) != len(holdings.bounds):
+        if len(self._holder) != len(client_rows.bounds):
             raise DataError(
                 "two clients have the same name; every client needs a name of its own", code="duplicate-client-name"
             )
@@ -113,12 +113,12 @@ class Federated:
     @property
     def rows(self) -> int:
         """Rows that the clients hold, the official test set not counted."""
-        return int(self.holdings.bounds[len(self.names) - 1, 3])
+        return int(self.client_rows.bounds[len(self.names) - 1, 3])
 
     def client(self, name: str) -> ClientData:
         """The data of a client or of a benchmark slice."""
         try:
-            return ClientData(name, self.schema, self.holdings, self._holder[name])
+            return ClientData(name, self.schema, self.client_rows, self._holder[name])
         except KeyError:
             known = f"'{self.names[0]}' to '{self.names[-1]}'"
             raise DataError(
@@ -131,7 +131,7 @@ class Federated:
 
     def labels(self, name: str) -> tuple[int, ...]:
         """Training rows per class."""
-        held = np.take(self.holdings.y, self.holdings.rows_of(self.client(name)._holder, "train"))
+        held = np.take(self.client_rows.y, self.client_rows.rows_of(self.client(name)._holder, "train"))
         return tuple(np.bincount(held, minlength=self.schema.outputs).tolist())
 
     def info(self, name: str) -> ClientInfo:
@@ -140,7 +140,7 @@ class Federated:
 
     def centralised(self) -> Federated:
         """The same rows, parts and scale, all held by one client, for training on centralised data."""
-        return Federated(self.schema, pool(self.holdings), self.share_labels)
+        return Federated(self.schema, centralise(self.client_rows), self.share_labels)
 
     def digest(self) -> str:
         """sha256 over the arrays and the index of who holds which rows."""
@@ -148,7 +148,7 @@ class Federated:
 
     @cached_property
     def _digest(self) -> str:
-        held = self.holdings
+        held = self.client_rows
         digest = hashlib.sha256()
         for array in (held.x, held.y, held.rows, held.bounds, held.scaling.mean, held.scaling.deviation):
             digest.update(f"{array.dtype.str}{array.shape};".encode())
@@ -167,7 +167,7 @@ class Federated:
 
     def taken_apart(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Everything as arrays and plain data, which `put_together` takes."""
-        held = self.holdings
+        held = self.client_rows
         arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
         if len(held.scaling.mean):
             arrays |= {"mean": held.scaling.mean, "deviation": held.scaling.deviation}
@@ -191,7 +191,7 @@ class Federated:
         """The inverse of `taken_apart`; the arrays are used as they are, not copied."""
         nothing = np.zeros((0, 0), dtype=np.float32)
         scaling = Scaling(index["logarithm"], arrays.get("mean", nothing), arrays.get("deviation", nothing))
-        holdings = Holdings(
+        client_rows = ClientRows(
             arrays["x"],
             arrays["y"],
             arrays["rows"],
@@ -200,13 +200,13 @@ class Federated:
             index["names"],
             index["benchmark"],
         )
-        federated = cls(_schema(index["schema"]), holdings, index["share_labels"])
+        federated = cls(_schema(index["schema"]), client_rows, index["share_labels"])
         federated._digest = index["digest"]
         return federated
 
     def __repr__(self) -> str:
         shape = "x".join(str(size) for size in self.schema.shape)
-        test = f" + {len(self.holdings.rows) - self.rows:,} test" if self.benchmark else ""
+        test = f" + {len(self.client_rows.rows) - self.rows:,} test" if self.benchmark else ""
         return (
             f"Federated({len(self.names):,} clients, {self.schema.kind} rows of {shape}, "
             f"{self.schema.outputs} classes, {self.rows:,} rows{test})"
@@ -226,7 +226,7 @@ def _schema(saved: dict[str, Any]) -> Schema:
 
 def histogram(federated: Federated) -> Indices:
     """Rows per client (in the order of `names`) and class, over all parts; benchmark slices are not clients."""
-    held = federated.holdings
+    held = federated.client_rows
     bounds = held.bounds[: len(federated.names)]
     classes = federated.schema.outputs
     sizes = bounds[:, 3] - bounds[:, 0]

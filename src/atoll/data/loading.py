@@ -38,11 +38,11 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
     if settings.test_rows is not None:
         source = _cap_test(source, settings.test_rows, stream(seed, "test_rows"))
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
-    dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
+    assigned, names = assign_rows(source, rule, settings.clients, stream(seed, "partition"))
     prepared = preparation(settings, source)
     size = None if source.images is None else source.images.size
-    source, dealt = decode_images(source, dealt)
-    holdings = prepare(source, dealt, names, prepared, seed)
+    source, assigned = decode_images(source, assigned)
+    client_rows = prepare(source, assigned, names, prepared, seed)
     decided = {
         "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
         "partition": rule.text(),
@@ -50,7 +50,7 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
         "size": size,
         **asdict(prepared),
     }
-    return Federated(source.schema, holdings, settings.share_labels), settings.model_copy(update=decided)
+    return Federated(source.schema, client_rows, settings.share_labels), settings.model_copy(update=decided)
 
 
 def preparation(settings: DataSettings, source: Source) -> Preparation:
@@ -67,7 +67,7 @@ def preparation(settings: DataSettings, source: Source) -> Preparation:
     )
 
 
-def deal(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
+def assign_rows(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
     """Who holds which rows, and what the clients are called."""
     if rule.kind == "natural":
         return _natural(source, wanted, rng)
@@ -75,16 +75,16 @@ def deal(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator
     labels, total = source.y, source.schema.outputs
     match rule.kind:
         case "iid":
-            dealt = partition.iid(labels, clients, rng)
+            assigned = partition.iid(labels, clients, rng)
         case "classes":
-            dealt = partition.classes(labels, clients, int(rule.number), total, rng)
+            assigned = partition.classes(labels, clients, int(rule.number), total, rng)
         case "shards":
-            dealt = partition.shards(labels, clients, int(rule.number), rng)
+            assigned = partition.shards(labels, clients, int(rule.number), rng)
         case "dirichlet":
-            dealt = partition.dirichlet(labels, clients, rule.number, total, rng)
+            assigned = partition.dirichlet(labels, clients, rule.number, total, rng)
         case _:
-            dealt = partition.quantity(labels, clients, rule.number, rng)
-    return dealt, numbered(clients)
+            assigned = partition.quantity(labels, clients, rule.number, rng)
+    return assigned, numbered(clients)
 
 
 def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
@@ -94,17 +94,17 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
             "shards:K or quantity:0.5",
             code="no-natural-clients",
         )
-    dealt = partition.natural(source.groups)
+    assigned = partition.natural(source.groups)
     names = list(source.group_names)
     if wanted is None or wanted == len(names):
-        return dealt, names
+        return assigned, names
     if wanted > len(names):
         raise DataError(
             f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}",
             code="too-many-clients",
         )
     chosen = np.sort(rng.permutation(len(names))[:wanted])
-    pieces = [dealt.client(int(client)) for client in chosen]
+    pieces = [assigned.client(int(client)) for client in chosen]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     return Partition(np.concatenate(pieces), offsets), [names[int(client)] for client in chosen]
 

@@ -118,7 +118,7 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
             f"use at least {-(-total // per_client)} clients or more classes per client",
             code="classes-not-covered",
         )
-    held = _deal_classes(clients, per_client, total, rng)
+    held = _assign_classes(clients, per_client, total, rng)
     owner = np.empty(len(labels), dtype=np.int64)
     for label in range(total):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -133,7 +133,7 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
     return by_owner(owner, clients)
 
 
-def _deal_classes(clients: int, per_client: int, total: int, rng: Generator) -> npt.NDArray[np.bool_]:
+def _assign_classes(clients: int, per_client: int, total: int, rng: Generator) -> npt.NDArray[np.bool_]:
     """A random 0/1 table, clients x classes: rows sum to `per_client`, column sums differ by one at most."""
     slots = clients * per_client
     quota = np.full(total, slots // total)

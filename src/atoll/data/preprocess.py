@@ -83,10 +83,10 @@ def fit(scale: Scale, logarithm: bool, clients: int, training: Callable[[int], A
         nothing = np.zeros((0, 0), dtype=np.float32)
         return Scaling(logarithm, nothing, nothing)
     each = (moments(to_float(training(client), logarithm)) for client in range(clients))
-    return scaling_of([pooled(each)] if scale == "federated" else list(each), logarithm)
+    return scaling_of([combined(each)] if scale == "federated" else list(each), logarithm)
 
 
-def pooled(each: Iterable[Moments]) -> Moments:
+def combined(each: Iterable[Moments]) -> Moments:
     """The moments of all clients' rows together; the order of the clients decides the last bits."""
     return reduce(Moments.plus, each)
 

@@ -103,7 +103,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Holdings:
+class ClientRows:
     """`rows[bounds[i, p]:bounds[i, p + 1]]` are the rows of part `p` that holder `i` has. The holders are the
     clients, in the order of `names`, and then the benchmark slices, which have a test part only."""
 
@@ -126,7 +126,7 @@ class Holdings:
 
 def prepare(
     source: Source, partition: Partition, names: Sequence[str], preparation: Preparation, seed: int
-) -> Holdings:
+) -> ClientRows:
     """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling."""
     names = list(names)
     if preparation.blocks == "official":
@@ -155,10 +155,10 @@ def prepare(
 
     holders = len(bounds) if preparation.scale == "client" else len(names)
     scaling = fit(preparation.scale, preparation.logarithm, holders, scaled_by)
-    return Holdings(x, y, rows, bounds, scaling, names, benchmark)
+    return ClientRows(x, y, rows, bounds, scaling, names, benchmark)
 
 
-def pool(held: Holdings) -> Holdings:
+def centralise(held: ClientRows) -> ClientRows:
     """The same rows in the same parts and on the same scale, all in one client's hands."""
     if len(held.scaling.mean) > 1:
         held = _scaled(held)
@@ -175,8 +175,8 @@ def pool(held: Holdings) -> Holdings:
     )
 
 
-def _scaled(held: Holdings) -> Holdings:
-    """Every holder's own scaling applied once and for all, since a pool has only one scale."""
+def _scaled(held: ClientRows) -> ClientRows:
+    """Every holder's own scaling applied once and for all, since a centralise has only one scale."""
     x = np.empty(held.x.shape, dtype=np.float32)
     for holder in range(len(held.bounds)):
         rows = held.rows[held.bounds[holder, 0] : held.bounds[holder, 3]]

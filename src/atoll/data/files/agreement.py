@@ -27,7 +27,7 @@ Labels = list[StrictStr] | list[StrictBool] | list[StrictInt]
 KINDS = {"csv": "a CSV table", "npz": "an NPZ archive", "images": "images"}
 
 
-class Description(BaseModel):
+class DataDescription(BaseModel):
     """What one client's files hold: enough to see whether the data of all clients fits together."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +42,7 @@ class Description(BaseModel):
     grey: StrictBool = False  # images: all of them are grey
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Description:
+    def _is_complete(self) -> DataDescription:
         needed = {"csv": self.features, "npz": self.shape, "images": len(self.shape) == 2 and not self.numbered}
         if not needed[self.kind] or not set(self.text) <= set(self.features or ()):
             raise ValueError("an incomplete description")
@@ -106,7 +106,7 @@ class ClientFiles(Protocol):
     def path(self) -> Path:
         """The file, or the folder of images."""
 
-    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> Description:
+    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
         """Raises the `DataError` of the first thing that cannot be used. The columns `as_text` are text, whatever
         they hold here."""
 
@@ -114,10 +114,10 @@ class ClientFiles(Protocol):
         """The rows in the agreed form. Files that were described before and no longer fit have changed."""
 
 
-def parse_description(received: object) -> Description:
+def parse_description(received: object) -> DataDescription:
     """The description that a site sent. It is not trusted: anything else is refused."""
     try:
-        return Description.model_validate(received)
+        return DataDescription.model_validate(received)
     except ValidationError:
         raise DataError(
             "the site's description of its data is not valid; install the server's version of Atoll on the site",
@@ -126,7 +126,7 @@ def parse_description(received: object) -> Description:
 
 
 def differences(
-    descriptions: Mapping[str, Description], declared: Sequence[str] | None = None, word: str = "site "
+    descriptions: Mapping[str, DataDescription], declared: Sequence[str] | None = None, word: str = "site "
 ) -> dict[str, DataError]:
     """The clients whose data does not fit, and why; the form that most clients have counts, in doubt the first.
 
@@ -148,7 +148,7 @@ def differences(
     return found
 
 
-def _difference(own: Description, usual: Description, other: str) -> DataError:
+def _difference(own: DataDescription, usual: DataDescription, other: str) -> DataError:
     """How the data of one client differs from that of `other`."""
     if own.kind != usual.kind:
         return DataError(
@@ -201,7 +201,7 @@ def _difference(own: Description, usual: Description, other: str) -> DataError:
 
 
 def agree(
-    descriptions: Mapping[str, Description], declared: Sequence[str] | None = None, word: str = "site "
+    descriptions: Mapping[str, DataDescription], declared: Sequence[str] | None = None, word: str = "site "
 ) -> Agreement:
     """One form for all, or a `DataError` that names the first client that differs. Arguments as for `differences`.
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from atoll.core.messages import Array
-from atoll.data.files.agreement import Agreement, Description, FileRows, Kind
+from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind
 from atoll.data.files.formats import read_npz
 from atoll.data.partition import check_rows
 from atoll.data.settings import DataSettings
@@ -30,7 +30,7 @@ class Archive:
     def open(cls, path: Path) -> Archive:
         return cls(path, read_npz(path, ("x", "y"), ("client", "feature_names", "class_names")))
 
-    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> Description:
+    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
         x, y = self.arrays["x"], self.arrays["y"]
         if x.dtype.kind not in "buif" or y.dtype.kind not in "buifU":
             raise DataError(
@@ -50,7 +50,7 @@ class Archive:
                 "data.missing to 'mean', 'median' or 'zero' to fill it, or remove the row",
                 code="missing-value",
             )
-        return Description(
+        return DataDescription(
             kind=self.kind,
             labels=np.unique(whole_numbers(y, f"'{self.path}'")).tolist(),
             features=self._names("feature_names"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from atoll.data import catalog
-from atoll.data.loading import deal
+from atoll.data.loading import assign_rows
 from atoll.data.naming import check_names
 from atoll.data.partition import Indices
 from atoll.data.settings import parse_partition
@@ -43,7 +43,7 @@ def export(
         clients = len(names)
     source = catalog.read(name, data_dir)
     kind = parse_partition(rule or ("iid" if source.groups is None else "natural"))
-    dealt, own_names = deal(source, kind, clients, stream(seed, "partition"))
+    assigned, own_names = assign_rows(source, kind, clients, stream(seed, "partition"))
     called = list(names) if names is not None else own_names
     suffix = "csv" if source.schema.kind == "table" else "npz"
     paths = [out / f"{client}.{suffix}" for client in called]
@@ -59,7 +59,7 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for place, path in enumerate(paths):
-        rows = dealt.client(place)
+        rows = assigned.client(place)
         (_write_table if suffix == "csv" else _write_archive)(source, rows, path)
         written.append((path, len(rows)))
     return written

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from atoll.core.messages import Array
-from atoll.data.files.agreement import ClientFiles, Description, agree
+from atoll.data.files.agreement import ClientFiles, DataDescription, agree
 from atoll.data.files.archives import Archive
 from atoll.data.files.images import ImageFolder, hidden
 from atoll.data.files.tables import CsvTable, read_csv
@@ -92,7 +92,7 @@ def _open(place: Path, settings: DataSettings) -> list[ClientFiles]:
     return images
 
 
-def _describe(clients: Sequence[ClientFiles], settings: DataSettings) -> dict[str, Description]:
+def _describe(clients: Sequence[ClientFiles], settings: DataSettings) -> dict[str, DataDescription]:
     """A column that is text in one file is text in all. Only a folder can decide this, since it sees every file: a
     site's description has no values of numeric columns."""
     found = {str(files.path): files.describe(settings) for files in clients}

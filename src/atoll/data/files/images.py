@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from atoll.data.files.agreement import Agreement, Description, FileRows, Kind
+from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind
 from atoll.data.image_files import SUFFIXES, open_image
 from atoll.data.settings import DataSettings
 from atoll.errors import DataError
@@ -32,7 +32,7 @@ class ImageFolder:
         found = (image for image in path.glob("*/*") if image.suffix.lower() in SUFFIXES and image.is_file())
         return cls(path, sorted(image for image in found if not hidden(image) and not hidden(image.parent)))
 
-    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> Description:
+    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
         headers = [_header(image) for image in self.images]
         size = headers[0][0]
         for image, (other, _) in zip(self.images, headers, strict=True):
@@ -43,7 +43,7 @@ class ImageFolder:
                     code="picture-sizes-differ",
                 )
         labels = sorted({image.parent.name for image in self.images})
-        return Description(kind=self.kind, labels=labels, shape=size, grey=all(grey for _, grey in headers))
+        return DataDescription(kind=self.kind, labels=labels, shape=size, grey=all(grey for _, grey in headers))
 
     def read(self, agreement: Agreement, settings: DataSettings) -> FileRows:
         x = np.stack([_pixels(image, "L" if agreement.grey else "RGB") for image in self.images])

@@ -1,8 +1,8 @@
 """One site's own data: described for the server, then read in the agreed form and prepared beside the files.
 
 What leaves the site: its description, the sizes of the parts, the moments for `scale = "federated"`, and label counts
-where the site allows it. Description and rows come from the functions that read a folder, so the same files give the
-same numbers in both.
+where the site allows it. A site reads with the same code as a folder, so the same files give the
+same numbers either way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from atoll.core.messages import Array
 from atoll.data.federated import Federated
-from atoll.data.files.agreement import Agreement, ClientFiles, Description
+from atoll.data.files.agreement import Agreement, ClientFiles, DataDescription
 from atoll.data.files.folder import data_files, open_file
 from atoll.data.files.images import ImageFolder
 from atoll.data.loading import preparation
@@ -49,7 +49,7 @@ def open_site(place: Path) -> ClientFiles:
     return images
 
 
-def describe(place: Path, settings: DataSettings) -> Description:
+def describe(place: Path, settings: DataSettings) -> DataDescription:
     """What the server learns of a site's data before a run. No row is part of it."""
     return open_site(place).describe(settings)
 
@@ -85,12 +85,12 @@ class Prepared:
         """What leaves the site for `scale = "federated"`."""
         if self.scale != "federated":
             return None
-        held = self.federated.holdings
+        held = self.federated.client_rows
         return moments(to_float(np.take(held.x, held.rows_of(0, "train"), axis=0), self.logarithm))
 
     def scaled(self, mean: Array, deviation: Array) -> Federated:
         """The site's data as its networks see it; the arrays are the pooled scaling of all sites (or empty)."""
-        held = self.federated.holdings
+        held = self.federated.client_rows
         scaling = Scaling(self.logarithm, mean, deviation)
         if self.scale == "client":
             own = np.take(held.x, held.rows_of(0, "train"), axis=0)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from atoll.core.messages import Array
-from atoll.data.files.agreement import Agreement, Description, FileRows, Kind
+from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind
 from atoll.data.partition import check_rows
 from atoll.data.settings import DataSettings
 from atoll.errors import DataError, nearest
@@ -49,7 +49,7 @@ class CsvTable:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
-    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> Description:
+    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
         features = self._features(settings)
         check_rows(len(self.rows), self.path)
         if (settings.missing or "refuse") == "refuse":
@@ -57,7 +57,7 @@ class CsvTable:
         text = [name for name in features if name in as_text or self._numbers(name) is None]
         if text and settings.categories == "refuse":
             raise DataError(self._not_numeric(text[0]), code="column-not-numeric")
-        return Description(
+        return DataDescription(
             kind=self.kind,
             features=features,
             text={name: np.unique(self._words(name)).tolist() for name in text},

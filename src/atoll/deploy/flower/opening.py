@@ -21,8 +21,8 @@ import numpy as np
 
 from atoll.core import wire
 from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
-from atoll.data.files.agreement import Agreement, Description, agree, differences, parse_description
-from atoll.data.preprocess import Moments, pooled, scaling_of
+from atoll.data.files.agreement import Agreement, DataDescription, agree, differences, parse_description
+from atoll.data.preprocess import Moments, combined, scaling_of
 from atoll.deploy.flower.mail import HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
@@ -107,7 +107,7 @@ class Opening:
                 self.nodes.mail.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
-    def _hello(self, present: Mapping[str, int]) -> dict[str, Description]:
+    def _hello(self, present: Mapping[str, int]) -> dict[str, DataDescription]:
         answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
         silent = {site: (node, self._letter) for site, node in present.items() if site not in answers}
         told = {}
@@ -207,7 +207,7 @@ def _notice(reason: str) -> bytes:
     return wire.encode({"text": f"left out of the run: {reason}"})
 
 
-def _checked_hello(site: str, answer: Payload) -> Description:
+def _checked_hello(site: str, answer: Payload) -> DataDescription:
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
     if answer.get("name") != site:
@@ -265,5 +265,5 @@ def _scaling(answers: Sequence[Payload]) -> tuple[np.ndarray, np.ndarray]:
         nothing = np.zeros((0, 0), dtype=np.float32)
         return nothing, nothing
     found = [Moments(one["moments"]["count"], one["moments"]["mean"], one["moments"]["squares"]) for one in answers]
-    scaling = scaling_of([pooled(found)], logarithm=False)
+    scaling = scaling_of([combined(found)], logarithm=False)
     return scaling.mean, scaling.deviation
