@@ -1,4 +1,4 @@
-"""All clients' data, lazily: one array of rows, and an index of who holds which of them."""
+"""The data of all clients: one array of rows, and an index of the rows that each client holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's rows. Nothing is gathered before `part` is called, and nothing is kept afterwards."""
+    """One client's rows. They are gathered when `part` is called, and not cached."""
 
     name: str
     schema: Schema
@@ -47,16 +47,16 @@ class ClientData:
 
 
 class Federated:
-    """A federation's data. Many clients share the arrays; a look-up costs the same however many there are.
+    """A federation's data. All clients share the arrays; a look-up takes the same time for any number of clients.
 
-    schema     the shape all clients share
-    names      the clients, in order; stable for the same data and partition
-    benchmark  pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
-    client_rows   the arrays and the index behind it all
+    schema       the shape of every client's rows
+    names        the clients, in order; stable for the same data and partition
+    benchmark    pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
+    client_rows  the arrays and the index
     """
 
     def __init__(self, schema: Schema, client_rows: ClientRows, share_labels: bool = False) -> None:
-        """Most people want `from_arrays` or `atoll.data.load`."""
+        """Usually called by `from_arrays` or `atoll.data.load`."""
         self.schema = schema
         self.client_rows = client_rows
         self.names = client_rows.names
@@ -90,7 +90,7 @@ class Federated:
 
         `x` is (rows, features) or images, channels first or last (`atoll.data.source.channels_first` has the rule);
         `y` holds whole numbers or words. `test` is an official test set (x, y) that belongs to no client. The other
-        arguments mean what they mean in `[data]`. `x` is not copied where it fits as it is: leave it unchanged.
+        arguments are those of `[data]`. `x` is not copied if its layout fits: do not change it afterwards.
         """
         groups, names = group_by_id(_plain(clients), "client")
         source = make_source(
@@ -112,7 +112,7 @@ class Federated:
 
     @property
     def rows(self) -> int:
-        """Rows that the clients hold, the official test set not counted."""
+        """The number of rows that the clients hold, without the official test set."""
         return int(self.client_rows.bounds[len(self.names) - 1, 3])
 
     def client(self, name: str) -> ClientData:
@@ -143,7 +143,7 @@ class Federated:
         return Federated(self.schema, centralise(self.client_rows), self.share_labels)
 
     def digest(self) -> str:
-        """sha256 over the arrays and the index of who holds which rows."""
+        """SHA-256 over the arrays and the index."""
         return self._digest
 
     @cached_property
@@ -157,7 +157,7 @@ class Federated:
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write everything to a folder that `attach` reads."""
+        """Write the federation to a folder that `attach` reads."""
         storage.write(Path(folder), *self.taken_apart())
 
     @classmethod
@@ -166,7 +166,7 @@ class Federated:
         return cls.put_together(*storage.read(Path(folder)))
 
     def taken_apart(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Everything as arrays and plain data, which `put_together` takes."""
+        """The federation as arrays and plain data, the arguments of `put_together`."""
         held = self.client_rows
         arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
         if len(held.scaling.mean):
@@ -214,7 +214,7 @@ class Federated:
 
 
 def _plain(values: Any) -> Array:
-    """An array; words kept as Python objects, as tables of pandas have them, become text."""
+    """An array; words stored as Python objects, as in pandas tables, become text."""
     array = np.asarray(values)
     words = array.dtype == object and all(isinstance(value, str) for value in array.flat)
     return array.astype(np.str_) if words else array

@@ -26,13 +26,13 @@ from atoll.errors import DataError
 
 IN_MEMORY = 1 << 30
 CHANNELS = 3
-MARGIN = 256 / 224  # `crop`: the shorter side is resized to this times the size before the middle is cut out
+MARGIN = 256 / 224  # `crop`: the shorter side is resized to this times the size before the centre is cropped
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 Fit = Literal["stretch", "crop"]
 
 
 def open_image(path: Path) -> Any:
-    """A picture whose header is read, or a `DataError` of one line."""
+    """An image whose header has been read."""
     from PIL import Image
 
     try:
@@ -40,13 +40,13 @@ def open_image(path: Path) -> Any:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         text = str(error).splitlines()[0][:100]
         raise DataError(
-            f"'{path}' is not a readable picture ({text}); replace or remove it", code="unreadable-picture"
+            f"'{path}' is not a readable image ({text}); replace or remove it", code="unreadable-picture"
         ) from None
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Files below `root`, to be brought to `size` x `size` pixels in three channels."""
+    """Files below `root`, to be resized to `size` x `size` pixels in three channels."""
 
     root: Path
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class ImageFiles:
     fit: Fit
 
     def decode(self, numbers: Indices) -> Array:
-        """The pixels of these pictures, (rows, 3, size, size), from memory or from the mapped file."""
+        """The pixels of these images, (rows, 3, size, size), in memory or mapped from a file."""
         shape = (len(numbers), CHANNELS, self.size, self.size)
         if int(np.prod(shape)) <= IN_MEMORY:
             pixels = np.empty(shape, dtype=np.uint8)
@@ -74,11 +74,11 @@ class ImageFiles:
                     pixels[row] = np.moveaxis(np.asarray(change(picture.convert("RGB"), self.size)), 2, 0)
                 except (OSError, ValueError, SyntaxError) as error:
                     raise DataError(
-                        f"'{path}' is a damaged picture ({error}); replace or remove it", code="unreadable-picture"
+                        f"'{path}' is a damaged image ({error}); replace or remove it", code="unreadable-picture"
                     ) from None
 
     def _write(self, path: Path, shape: tuple[int, ...], numbers: Indices) -> None:
-        """Aside first: a file of this name is always whole."""
+        """Write under another name first: a file of this name is always complete."""
         aside = path.with_suffix(f".{os.getpid()}.part")
         try:
             pixels = np.lib.format.open_memmap(aside, mode="w+", dtype=np.uint8, shape=shape)
@@ -87,8 +87,8 @@ class ImageFiles:
             os.replace(aside, path)
         except OSError as error:
             raise DataError(
-                f"'{path.parent}' cannot hold {int(np.prod(shape)) / 1e9:.1f} GB of decoded pictures "
-                f"({error.strerror or error}); make room, choose fewer rows or name another folder in ATOLL_CACHE",
+                f"'{path.parent}' cannot hold {int(np.prod(shape)) / 1e9:.1f} GB of decoded images "
+                f"({error.strerror or error}); free space, choose fewer rows or name another folder in ATOLL_CACHE",
                 code="pictures-not-cached",
             ) from None
         finally:
@@ -101,14 +101,14 @@ class ImageFiles:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"'{place}' cannot be made ({error.strerror or error}); decoded pictures need a folder: name one in "
+                f"'{place}' cannot be created ({error.strerror or error}); decoded images need a folder: name one in "
                 "ATOLL_CACHE",
                 code="folder-not-writable",
             ) from None
         return place
 
     def _key(self, numbers: Indices) -> str:
-        """Other pictures, changed files, another size or another way of fitting them give another file."""
+        """Other images, changed files, another size or another fit give another file."""
         digest = hashlib.sha256(f"{self.size} {self.fit}\n".encode())
         for number in numbers.tolist():
             path = self.root / self.names[number]
@@ -116,10 +116,10 @@ class ImageFiles:
                 about = path.stat()
             except OSError as error:
                 raise DataError(
-                    f"'{path}' cannot be read ({error.strerror or error}); put it there", code="file-unreadable"
+                    f"'{path}' cannot be read ({error.strerror or error}); restore it", code="file-unreadable"
                 ) from None
             digest.update(f"{self.names[number]} {about.st_size} {about.st_mtime_ns}\n".encode())
-        return f"pictures-{digest.hexdigest()[:24]}"
+        return f"images-{digest.hexdigest()[:24]}"
 
 
 def decode_images(source: Source, partition: Partition) -> tuple[Source, Partition]:
@@ -142,7 +142,7 @@ def decode_images(source: Source, partition: Partition) -> tuple[Source, Partiti
 
 
 def appended(x: Array, more: Array) -> Array:
-    """`x` and then `more`; where they lie that way in memory already, that memory: it may be a file of 200 GB."""
+    """`x` followed by `more`, without a copy if they are adjacent in memory: it may be a mapped file of 200 GB."""
     whole = x.base
     if isinstance(whole, np.ndarray) and whole is more.base and whole.shape == (len(x) + len(more), *x.shape[1:]):
         return whole
@@ -150,7 +150,7 @@ def appended(x: Array, more: Array) -> Array:
 
 
 def first_place(folder: Path, places: Sequence[str], needed: Callable[[Path], bool]) -> Path | None:
-    """The first of these sub-folders that has what is needed."""
+    """The first of these sub-folders for which `needed` is true."""
     return next((folder / place for place in places if needed(folder / place)), None)
 
 
@@ -159,7 +159,7 @@ def _stretch(picture: Any, size: int) -> Any:
 
 
 def _crop(picture: Any, size: int) -> Any:
-    """Resize so that the shorter side is a little longer than wanted, then take the middle."""
+    """Resize so that the shorter side is a little longer than `size`, then crop the centre."""
     wide, high = picture.size
     factor = max(size, round(size * MARGIN)) / min(wide, high)
     wide, high = max(size, round(wide * factor)), max(size, round(high * factor))

@@ -1,4 +1,4 @@
-"""From the `[data]` table to a federation: read, cap, deal out, prepare."""
+"""From the `[data]` table to a federation: read, limit the rows, partition, prepare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atoll.data.source import Source
 from atoll.errors import DataError, nearest
 from atoll.rng import Generator, stream
 
-CLIENTS = 10  # when a partition needs a number and none is given
+CLIENTS = 10  # if a partition needs a number of clients and none is given
 
 
 def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> Federated:
@@ -29,7 +29,7 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
 
 
 def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
-    """The federation, and the settings with everything decided that was left to the data."""
+    """The federation, and the settings with every default filled in."""
     source = _read(settings, data_dir)
     if settings.only is not None:
         source = only(source, settings.only)
@@ -54,7 +54,7 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
 
 
 def preparation(settings: DataSettings, source: Source) -> Preparation:
-    """The settings with the data set's defaults where they say nothing."""
+    """The settings of the preparation, with the data set's defaults for those left out."""
     defaults = source.defaults
     usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
     usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
@@ -68,7 +68,7 @@ def preparation(settings: DataSettings, source: Source) -> Preparation:
 
 
 def assign_rows(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
-    """Who holds which rows, and what the clients are called."""
+    """The partition, and the names of the clients."""
     if rule.kind == "natural":
         return _natural(source, wanted, rng)
     clients = CLIENTS if wanted is None else wanted
@@ -90,7 +90,7 @@ def assign_rows(source: Source, rule: PartitionRule, wanted: int | None, rng: Ge
 def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
     if source.groups is None:
         raise DataError(
-            "partition 'natural': this data set does not say whose its rows are; write iid, dirichlet:0.5, classes:K, "
+            "partition 'natural': this data set has no natural clients; write iid, dirichlet:0.5, classes:K, "
             "shards:K or quantity:0.5",
             code="no-natural-clients",
         )
@@ -112,9 +112,7 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
 def only(source: Source, names: Sequence[str]) -> Source:
     """The rows of these natural clients, in the order of the data."""
     if source.groups is None:
-        raise DataError(
-            "data.only: this data set does not say whose its rows are; leave it out", code="no-natural-clients"
-        )
+        raise DataError("data.only: this data set has no natural clients; leave it out", code="no-natural-clients")
     for name in names:
         if name not in source.group_names:
             raise DataError(
@@ -166,11 +164,11 @@ def _cap_test(source: Source, rows: int, rng: Generator) -> Source:
 
 
 def balanced(labels: Indices, rows: int, rng: Generator) -> Indices:
-    """`rows` random row numbers, ascending, with equally many of every class as far as the classes reach."""
+    """`rows` random row numbers, ascending, with equally many of each class as long as its rows last."""
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     ordered = labels[by_class]
     rank = np.arange(len(labels)) - np.searchsorted(ordered, ordered)  # first, second, ... of its class
-    # Everybody's first row comes before anybody's second one; within a rank the order is random.
+    # The first row of every class comes before the second row of any; within a rank the order is random.
     turn = np.lexsort((rng.permutation(len(labels)), rank))
     return np.sort(by_class[turn[:rows]])

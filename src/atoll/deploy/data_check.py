@@ -22,7 +22,7 @@ class DataSummary:
     columns: tuple[str, ...]
     classes: tuple[str, ...]
     per_class: tuple[int, ...]
-    note: str  # what an experiment must set for this data, or ""
+    note: str  # what an experiment must allow for, or ""
 
 
 def look(place: Path, label: str, name: str) -> DataSummary:

@@ -99,7 +99,9 @@ def _describe(clients: Sequence[ClientFiles], settings: DataSettings) -> dict[st
     text = {name for one in found.values() for name in one.text}
     if any(one.kind == "csv" and not one.numbered for one in found.values()):
         text.add(settings.label)
-    return {str(files.path): files.describe(settings, text) for files in clients} if text else found
+    if all(one.form() == found[str(clients[0].path)].form() for one in found.values()):
+        return found
+    return {str(files.path): files.describe(settings, text) for files in clients}
 
 
 def _clients_within(files: ClientFiles, settings: DataSettings) -> tuple[Indices | None, list[str]]:

@@ -75,7 +75,7 @@ def read(place: Path, agreement: Agreement, settings: DataSettings, name: str) -
 
 @dataclass(frozen=True)
 class Prepared:
-    """A site's rows, split and filled but not scaled by anybody else's numbers."""
+    """A site's rows, split and with gaps filled, before the scaling that all sites share."""
 
     federated: Federated
     scale: str
@@ -89,7 +89,7 @@ class Prepared:
         return moments(to_float(np.take(held.x, held.rows_of(0, "train"), axis=0), self.logarithm))
 
     def scaled(self, mean: Array, deviation: Array) -> Federated:
-        """The site's data as its networks see it; the arrays are the pooled scaling of all sites (or empty)."""
+        """The site's data as its networks receive it; the arrays are the scaling of all sites together, or empty."""
         held = self.federated.client_rows
         scaling = Scaling(self.logarithm, mean, deviation)
         if self.scale == "client":
@@ -99,7 +99,7 @@ class Prepared:
 
 
 def prepare(place: Path, agreement: Agreement, settings: DataSettings, name: str, seed: int) -> Prepared:
-    """The site's own split and gaps filled, by the same rules as where all clients' data is in one place."""
+    """Read, split and fill the site's rows by the rules that apply to a folder of all clients."""
     source = read(place, agreement, settings, name)
     rules = preparation(settings, source)
     assert source.groups is not None
