@@ -1,4 +1,4 @@
-"""Own data without code: CSV and NPZ files, by declared rules, and a line that helps for everything else."""
+"""Own data: CSV and NPZ files by declared rules, and a helpful one-line error for everything else."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_tables_that_do_not_fit(tmp_path: Path, files: dict[str, str], code: str
     refuses(put(tmp_path, **files), code, *named)
 
 
-def test_not_utf8_is_told_by_file_and_byte(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused_with_file_and_byte(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("x,label\n1,größer\n".encode("latin-1"))
     refuses(tmp_path, "not-utf8-text", "a.csv", "byte 12")
 
@@ -187,6 +187,16 @@ def test_archives_that_do_not_fit(tmp_path: Path, arrays: dict[str, Array], code
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=np.array([0, 1]))
     np.savez(tmp_path / "b.npz", **arrays)
     refuses(tmp_path, code, "b.npz", *named)
+
+
+def test_the_file_that_differs_from_most_is_named(tmp_path: Path) -> None:
+    names = np.array(["no", "yes"])
+    for number, name in enumerate("abc"):
+        pixels = np.zeros((2, 4, 4), np.float32 if number == 0 else np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x=pixels, y=np.array([0, 1]), class_names=names)
+    refuses(tmp_path, "pixel-types-differ", f"'{tmp_path / 'a.npz'}': ", "float32", tmp_path / "b.npz", "uint8")
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.array([0, 1]), class_names=names[::-1])
+    refuses(tmp_path, "names-differ", f"'{tmp_path / 'a.npz'}': ", tmp_path / "b.npz")
 
 
 def test_a_corrupted_npz(tmp_path: Path) -> None:

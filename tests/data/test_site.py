@@ -1,4 +1,4 @@
-"""One site's data, prepared where it is: the same rows, split and scale as where all sites' files are in one folder."""
+"""One site's data: the same rows, split and scaling as with the files of all sites in one folder."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_archives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grey", [(True, True), (True, False)])
-def test_pictures(tmp_path: Path, grey: tuple[bool, bool]) -> None:
-    """A site with grey pictures beside one with colours sees three channels, as in one folder."""
+def test_images(tmp_path: Path, grey: tuple[bool, bool]) -> None:
+    """A site with grey images has three channels if another has colour images, as in one folder."""
     rng, places = stream(1, "png"), {}
     for name, plain in zip(("one", "two"), grey, strict=True):
         for number in range(12):

@@ -69,9 +69,9 @@ class ImageFiles:
         change = _FITS[self.fit]
         for row, number in enumerate(numbers.tolist()):
             path = self.root / self.names[number]
-            with open_image(path) as picture:
+            with open_image(path) as image:
                 try:
-                    pixels[row] = np.moveaxis(np.asarray(change(picture.convert("RGB"), self.size)), 2, 0)
+                    pixels[row] = np.moveaxis(np.asarray(change(image.convert("RGB"), self.size)), 2, 0)
                 except (OSError, ValueError, SyntaxError) as error:
                     raise DataError(
                         f"'{path}' is a damaged image ({error}); replace or remove it", code="unreadable-picture"
@@ -154,17 +154,17 @@ def first_place(folder: Path, places: Sequence[str], needed: Callable[[Path], bo
     return next((folder / place for place in places if needed(folder / place)), None)
 
 
-def _stretch(picture: Any, size: int) -> Any:
-    return picture.resize((size, size), _smooth())
+def _stretch(image: Any, size: int) -> Any:
+    return image.resize((size, size), _smooth())
 
 
-def _crop(picture: Any, size: int) -> Any:
+def _crop(image: Any, size: int) -> Any:
     """Resize so that the shorter side is a little longer than `size`, then crop the centre."""
-    wide, high = picture.size
+    wide, high = image.size
     factor = max(size, round(size * MARGIN)) / min(wide, high)
     wide, high = max(size, round(wide * factor)), max(size, round(high * factor))
     left, top = (wide - size) // 2, (high - size) // 2
-    return picture.resize((wide, high), _smooth()).crop((left, top, left + size, top + size))
+    return image.resize((wide, high), _smooth()).crop((left, top, left + size, top + size))
 
 
 def _smooth() -> Any:

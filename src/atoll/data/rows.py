@@ -168,11 +168,11 @@ def centralise(held: ClientRows) -> ClientRows:
     pieces = [held.rows_of(client, part) for part in PARTS for client in range(clients)]
     first = int(held.bounds[clients - 1, 3])
     own = np.diff(held.bounds[:clients], axis=1).sum(axis=0)
-    everybody = np.concatenate([[0], np.cumsum(own)])[None].astype(np.int64)
+    central = np.concatenate([[0], np.cumsum(own)])[None].astype(np.int64)
     return replace(
         held,
         rows=np.concatenate([*pieces, held.rows[first:]]),
-        bounds=np.concatenate([everybody, held.bounds[clients:]]),
+        bounds=np.concatenate([central, held.bounds[clients:]]),
         names=[EVERYBODY],
     )
 

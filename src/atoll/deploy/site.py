@@ -215,9 +215,9 @@ def versions() -> dict[str, str]:
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
-    """The site's data as agreed upon: prepared once a run, then mapped from the run's folder.
+    """The site's data in the agreed form: prepared once per run, then mapped from the run's folder.
 
-    The copy is bound to what was agreed; where there is none, the site's files are read again and must be the same.
+    The copy is valid for one preparation only. Without a copy the site's files are read again and must be unchanged.
     """
     from atoll.data import Federated
 
@@ -233,7 +233,7 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     prepared = _prepare_data(site, preparation)
     if prepared.federated.digest() != preparation["digest"]:
         raise DataError(
-            f"'{site.data}': the data is not what it was when the run began; put it back, or begin a new run",
+            f"'{site.data}': the data has changed since the run started; restore it, or start a new run",
             code="data-changed",
         )
     federated = prepared.scaled(preparation["mean"], preparation["deviation"])
