@@ -91,14 +91,14 @@ def test_attached_arrays_are_mapped_not_loaded(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < 1_000_000  # of 16 MB
     with pytest.raises(ValueError):
-        attached.holdings.x[0, 0] = 1
+        attached.client_rows.x[0, 0] = 1
 
 
 def test_ten_thousand_clients_share_the_array() -> None:
     x = np.zeros((60_000, 28, 28), np.uint8)
     ids = np.repeat(np.arange(10_000), 6)
     federated = Federated.from_arrays(x, np.arange(60_000) % 10, ids, split=(0.8, 0.2, 0.0))
-    held = federated.holdings
+    held = federated.client_rows
     assert len(federated.names) == 10_000
     assert np.shares_memory(held.x, x) and held.x.dtype == np.uint8
     assert held.rows.nbytes + held.bounds.nbytes + held.y.nbytes < 1_500_000  # all there is besides the images' 47 MB
@@ -143,16 +143,16 @@ def test_gaps_in_the_official_test_set_are_refused() -> None:
 
 
 @pytest.mark.parametrize("scale", ["none", "client", "federated"])
-def test_pooling_keeps_rows_parts_and_scale(scale: str) -> None:
+def test_centralising_keeps_rows_parts_and_scale(scale: str) -> None:
     federated = two_clients(scale=scale, test=(np.ones((4, 2)), np.array([0, 1, 0, 1])))
-    pooled = federated.centralised()
-    assert pooled.names == ["everybody"] and pooled.benchmark == federated.benchmark
+    central = federated.centralised()
+    assert central.names == ["everybody"] and central.benchmark == federated.benchmark
     for part in PARTS:
-        x, y = pooled.client("everybody").part(part)
+        x, y = central.client("everybody").part(part)
         pieces = [federated.client(name).part(part) for name in federated.names]
         assert np.array_equal(x, np.concatenate([piece[0] for piece in pieces]))
         assert np.array_equal(y, np.concatenate([piece[1] for piece in pieces]))
-    one, other = (data.client("benchmark-00").part("test")[0] for data in (federated, pooled))
+    one, other = (data.client("benchmark-00").part("test")[0] for data in (federated, central))
     assert np.array_equal(one, other)
 
 

@@ -1,4 +1,4 @@
-"""Own data without code: CSV and NPZ files, by declared rules, and a line that helps for everything else."""
+"""Own data: CSV and NPZ files by declared rules, and a helpful one-line error for everything else."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_one_csv_with_a_client_column(tmp_path: Path) -> None:
     refuses(tmp_path, "client-column-missing", "'place'", client_column="place")
 
 
-def test_one_csv_without_client_column_is_dealt_out(tmp_path: Path) -> None:
+def test_one_csv_without_client_column_is_partitioned(tmp_path: Path) -> None:
     put(tmp_path, all="x,label\n" + "".join(f"{row},{row % 2}\n" for row in range(20)))
     federated = take(tmp_path / "all.csv", clients=4, partition="iid")
     assert federated.names[-1] == "client-003" and federated.rows == 20
@@ -139,7 +139,7 @@ def test_tables_that_do_not_fit(tmp_path: Path, files: dict[str, str], code: str
     refuses(put(tmp_path, **files), code, *named)
 
 
-def test_not_utf8_is_told_by_file_and_byte(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused_with_file_and_byte(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("x,label\n1,größer\n".encode("latin-1"))
     refuses(tmp_path, "not-utf8-text", "a.csv", "byte 12")
 
@@ -189,6 +189,16 @@ def test_archives_that_do_not_fit(tmp_path: Path, arrays: dict[str, Array], code
     refuses(tmp_path, code, "b.npz", *named)
 
 
+def test_the_file_that_differs_from_most_is_named(tmp_path: Path) -> None:
+    names = np.array(["no", "yes"])
+    for number, name in enumerate("abc"):
+        pixels = np.zeros((2, 4, 4), np.float32 if number == 0 else np.uint8)
+        np.savez(tmp_path / f"{name}.npz", x=pixels, y=np.array([0, 1]), class_names=names)
+    refuses(tmp_path, "pixel-types-differ", f"'{tmp_path / 'a.npz'}': ", "float32", tmp_path / "b.npz", "uint8")
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.array([0, 1]), class_names=names[::-1])
+    refuses(tmp_path, "names-differ", f"'{tmp_path / 'a.npz'}': ", tmp_path / "b.npz")
+
+
 def test_a_corrupted_npz(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and then nothing")
     refuses(tmp_path, "file-damaged", "a.npz")
@@ -210,7 +220,7 @@ def test_client_names_can_be_written_and_differ(tmp_path: Path) -> None:
     refuses(tmp_path, "invalid-client-name", repr("\udcff"))
 
 
-def test_a_folder_may_be_dealt_out_anew_or_in_part(tmp_path: Path) -> None:
+def test_a_folder_may_be_partitioned_again_or_in_part(tmp_path: Path) -> None:
     put(tmp_path, anna=ANNA, ben=BEN)
     assert len(take(tmp_path, clients=1).names) == 1
     assert take(tmp_path, clients=3, partition="iid").names == ["client-000", "client-001", "client-002"]

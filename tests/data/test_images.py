@@ -1,4 +1,4 @@
-"""Folders of pictures: client/class/name.png."""
+"""Folders of images: client/class/name.png."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def take(folder: Path) -> Federated:
     return load(DataSettings(folder=str(folder), split=(1.0, 0.0, 0.0)), 0)
 
 
-def test_grey_pictures(tmp_path: Path) -> None:
+def test_grey_images(tmp_path: Path) -> None:
     federated = take(grey_folder(tmp_path))
     assert federated.names == ["north", "south"] and federated.schema.classes == ("dark", "light")
     assert federated.schema.shape == (1, 4, 6)  # channels, height, width
@@ -37,7 +37,7 @@ def test_grey_pictures(tmp_path: Path) -> None:
     assert np.array_equal(x.mean(axis=(1, 2, 3)), y) and sorted(y.tolist()) == [0, 0, 1, 1]
 
 
-def test_one_coloured_picture_makes_all_of_them_coloured(tmp_path: Path) -> None:
+def test_one_colour_image_makes_all_of_them_colour(tmp_path: Path) -> None:
     paint(grey_folder(tmp_path) / "north" / "light" / "2.png", (255, 0, 0), "RGB")
     assert take(tmp_path).schema.shape == (3, 4, 6)
 
@@ -51,7 +51,7 @@ def test_hidden_files_are_overlooked_and_numbers_sorted(tmp_path: Path) -> None:
     assert take(tmp_path).schema.classes == ("2", "10")
 
 
-def test_pictures_that_do_not_fit(tmp_path: Path) -> None:
+def test_images_that_do_not_fit(tmp_path: Path) -> None:
     folder = grey_folder(tmp_path)
     odd = folder / "south" / "light" / "x.png"
     paint(odd, 1, size=(5, 4))
@@ -70,7 +70,7 @@ def test_pictures_that_do_not_fit(tmp_path: Path) -> None:
         take(folder)
 
 
-def test_a_client_with_one_picture(tmp_path: Path) -> None:
+def test_a_client_with_one_image(tmp_path: Path) -> None:
     paint(grey_folder(tmp_path) / "west" / "dark" / "0.png", 0)
     with refused(DataError, "too-few-rows", "'west'"):
         take(tmp_path)

@@ -30,7 +30,7 @@ def trust(monkeypatch: pytest.MonkeyPatch, name: str, paths: list[Path]) -> None
 
 
 def rows_in_order(federated: Federated) -> tuple[Array, Array]:
-    held = federated.holdings
+    held = federated.client_rows
     return held.x[: federated.rows], held.y[: federated.rows]
 
 

@@ -39,7 +39,7 @@ def test_pixels_of_digits_lie_between_zero_and_one() -> None:
     assert x.min() == 0 and x.max() == 1
 
 
-def test_tables_are_scaled_by_pooled_statistics_unless_told_otherwise() -> None:
+def test_tables_are_scaled_by_pooled_statistics_by_default() -> None:
     federated = load(DataSettings(name="wine", clients=5), 0)
     x = np.concatenate([federated.client(name).part("train")[0] for name in federated.names])
     assert np.allclose(x.mean(axis=0), 0, atol=1e-5) and np.allclose(x.std(axis=0), 1, atol=1e-4)

@@ -16,8 +16,10 @@ from refusals import refused
 TEN_EACH = np.repeat(np.arange(10), 100)  # ten classes of a hundred rows, sorted
 
 
-def class_counts(dealt: Partition, labels: Indices) -> Indices:
-    return np.stack([np.bincount(labels[dealt.client(i)], minlength=labels.max() + 1) for i in range(dealt.clients)])
+def class_counts(assigned: Partition, labels: Indices) -> Indices:
+    return np.stack(
+        [np.bincount(labels[assigned.client(i)], minlength=labels.max() + 1) for i in range(assigned.clients)]
+    )
 
 
 def make(kind: str, labels: Indices, clients: int, seed: int) -> Partition:
@@ -45,12 +47,12 @@ def test_every_row_goes_to_exactly_one_client_who_has_at_least_two(
     kind: str, clients: int, per_class: int, seed: int
 ) -> None:
     labels = stream(seed, "labels").permutation(np.repeat(np.arange(4), per_class))
-    dealt = make(kind, labels, clients, seed)
-    assert sorted(dealt.rows.tolist()) == list(range(len(labels)))
-    assert dealt.clients == clients
-    assert dealt.sizes.min() >= 2
+    assigned = make(kind, labels, clients, seed)
+    assert sorted(assigned.rows.tolist()) == list(range(len(labels)))
+    assert assigned.clients == clients
+    assert assigned.sizes.min() >= 2
     again = make(kind, labels, clients, seed)
-    assert np.array_equal(dealt.rows, again.rows) and np.array_equal(dealt.offsets, again.offsets)
+    assert np.array_equal(assigned.rows, again.rows) and np.array_equal(assigned.offsets, again.offsets)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,19 +62,19 @@ def test_another_seed_deals_differently(kind: str) -> None:
 
 
 def test_iid_pieces_are_equal_and_mixed() -> None:
-    dealt = partition.iid(TEN_EACH, 3, stream(0))
-    assert dealt.sizes.tolist() == [333, 333, 334]
-    assert class_counts(dealt, TEN_EACH).min() > 15  # a third of a hundred, give or take
+    assigned = partition.iid(TEN_EACH, 3, stream(0))
+    assert assigned.sizes.tolist() == [333, 333, 334]
+    assert class_counts(assigned, TEN_EACH).min() > 15  # a third of a hundred, give or take
 
 
 def test_shards_of_a_hundred_clients_are_two_hundred_fragments() -> None:
     """1000 rows, 10 classes, 100 clients, 2 shards: 200 fragments of 5 rows, each within one class."""
-    dealt = partition.shards(TEN_EACH, 100, 2, stream(0))
-    assert dealt.sizes.tolist() == [10] * 100
-    counts = class_counts(dealt, TEN_EACH)
+    assigned = partition.shards(TEN_EACH, 100, 2, stream(0))
+    assert assigned.sizes.tolist() == [10] * 100
+    counts = class_counts(assigned, TEN_EACH)
     assert set(counts.ravel().tolist()) <= {0, 5, 10}
     assert (counts > 0).sum(axis=1).max() == 2
-    fragments = [set((dealt.client(client) // 5).tolist()) for client in range(100)]
+    fragments = [set((assigned.client(client) // 5).tolist()) for client in range(100)]
     assert all(len(own) == 2 for own in fragments) and set().union(*fragments) == set(range(200))
 
 
@@ -108,8 +110,8 @@ def test_dirichlet_is_even_for_large_and_lopsided_for_small_alpha() -> None:
 
 @pytest.mark.parametrize("alpha", [1e-300, 1e-8, 0.001])
 def test_dirichlet_stands_vanishing_alpha(alpha: float) -> None:
-    dealt = partition.dirichlet(TEN_EACH, 20, alpha, 10, stream(0))
-    assert dealt.sizes.min() >= 2 and dealt.sizes.sum() == 1000
+    assigned = partition.dirichlet(TEN_EACH, 20, alpha, 10, stream(0))
+    assert assigned.sizes.min() >= 2 and assigned.sizes.sum() == 1000
 
 
 def test_topping_up_takes_from_the_largest() -> None:
@@ -119,9 +121,9 @@ def test_topping_up_takes_from_the_largest() -> None:
 
 
 def test_natural_keeps_the_order_of_rows() -> None:
-    dealt = partition.natural(np.array([1, 0, 1, 0, 1]))
-    assert dealt.client(0).tolist() == [1, 3]
-    assert dealt.client(1).tolist() == [0, 2, 4]
+    assigned = partition.natural(np.array([1, 0, 1, 0, 1]))
+    assert assigned.client(0).tolist() == [1, 3]
+    assert assigned.client(1).tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

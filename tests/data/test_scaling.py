@@ -41,13 +41,13 @@ def test_constant_up_to_rounding_is_constant() -> None:
 def test_pooled_moments_are_those_of_all_rows_together(sizes: list[int], seed: int) -> None:
     rng = stream(seed)
     pieces = [(rng.normal(1e4, 1.0, (size, 3))).astype(np.float32) for size in sizes]
-    pooled = Moments(0, np.zeros(3), np.zeros(3))
+    total = Moments(0, np.zeros(3), np.zeros(3))
     for piece in pieces:
-        pooled = pooled.plus(moments(piece))
+        total = total.plus(moments(piece))
     together = np.concatenate(pieces).astype(np.float64)
-    assert pooled.count == len(together)
-    assert pooled.mean == pytest.approx(together.mean(axis=0), rel=1e-12)
-    assert pooled.squares == pytest.approx(((together - together.mean(axis=0)) ** 2).sum(axis=0), rel=1e-6, abs=1e-8)
+    assert total.count == len(together)
+    assert total.mean == pytest.approx(together.mean(axis=0), rel=1e-12)
+    assert total.squares == pytest.approx(((together - together.mean(axis=0)) ** 2).sum(axis=0), rel=1e-6, abs=1e-8)
 
 
 def test_images_are_scaled_channel_by_channel() -> None:

@@ -1,4 +1,4 @@
-"""One site's data, prepared where it is: the same rows, split and scale as where all sites' files are in one folder."""
+"""One site's data: the same rows, split and scaling as with the files of all sites in one folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from PIL import Image
 
 from atoll.core.messages import PARTS
 from atoll.data import DataSettings, load
-from atoll.data.files.agreement import agree, check_form
-from atoll.data.files.site import describe, find_files, prepare
-from atoll.data.preprocess import pooled, scaling_of
+from atoll.data.files.agreement import DataDescription, agree, differences, parse_description
+from atoll.data.files.site import describe, open_site, prepare
+from atoll.data.preprocess import combined, scaling_of
 from atoll.data.settings import SITES
 from atoll.errors import DataError
 from atoll.rng import stream
@@ -26,16 +26,16 @@ def same_as_together(together: Path, places: dict[str, Path], **settings: Any) -
     """Every part of every client, the schema, and the scaling, to the bit."""
     whole = load(DataSettings(folder=str(together), **settings), SEED)
     own = DataSettings(name=SITES, **settings)
-    form, unfit = agree({name: describe(place, own) for name, place in places.items()})
-    assert unfit == {} and whole.names == sorted(places)
-    prepared = {name: prepare(places[name], form, own, name, SEED) for name in sorted(places)}
+    agreement = agree({name: describe(places[name], own) for name in sorted(places)})
+    assert whole.names == sorted(places)
+    prepared = {name: prepare(places[name], agreement, own, name, SEED) for name in sorted(places)}
     found = [one.moments() for one in prepared.values()]
     nothing = np.zeros((0, 0), np.float32)
     mean = deviation = nothing
     if found[0] is not None:
-        scaling = scaling_of([pooled(moments for moments in found if moments is not None)], False)
+        scaling = scaling_of([combined(moments for moments in found if moments is not None)], False)
         mean, deviation = scaling.mean, scaling.deviation
-        assert np.array_equal(mean, whole.holdings.scaling.mean)
+        assert np.array_equal(mean, whole.client_rows.scaling.mean)
     for name, one in prepared.items():
         site = one.scaled(mean, deviation)
         assert site.schema == whole.schema
@@ -58,8 +58,8 @@ def test_archives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grey", [(True, True), (True, False)])
-def test_pictures(tmp_path: Path, grey: tuple[bool, bool]) -> None:
-    """A site with grey pictures beside one with colours sees three channels, as in one folder."""
+def test_images(tmp_path: Path, grey: tuple[bool, bool]) -> None:
+    """A site with grey images has three channels if another has colour images, as in one folder."""
     rng, places = stream(1, "png"), {}
     for name, plain in zip(("one", "two"), grey, strict=True):
         for number in range(12):
@@ -76,43 +76,64 @@ def test_a_site_is_one_client(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("x,label\n1,0\n2,1\n")
     with refused(DataError, "several-site-files", tmp_path):
-        find_files(tmp_path)
+        open_site(tmp_path)
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     with refused(DataError, "no-data-files", nothing):
-        find_files(nothing)
+        open_site(nothing)
 
 
-def told(**changes: Any) -> dict[str, Any]:
-    usual = {"kind": "csv", "features": ["x", "z"], "text": {}, "numbered": True, "labels": [0, 1]}
-    return usual | changes
+def table(**changes: Any) -> dict[str, Any]:
+    return {"kind": "csv", "features": ["x", "z"], "text": {}, "labels": [0, 1]} | changes
+
+
+def images(*size: int) -> dict[str, Any]:
+    return {"kind": "images", "shape": size, "grey": True, "labels": ["0", "1"]}
 
 
 @pytest.mark.parametrize(
-    ("other", "named"),
+    ("other", "code", "named"),
     [
-        (told(features=["x"]), "'z'"),
-        (told(features=["x", "z", "w"]), "'w'"),
-        (told(text={"x": ["m", "f"]}), "'x'"),
-        (told(numbered=False, labels=["no", "yes"]), "labels"),
-        ({"kind": "pictures", "size": [4, 4], "grey": True, "labels": ["0", "1"]}, "pictures"),
+        (table(features=["x"]), "columns-differ", "'z'"),
+        (table(features=["x", "z", "w"]), "columns-differ", "'w'"),
+        (table(text={"x": ["m", "f"]}), "column-kinds-differ", "'x'"),
+        (table(labels=["no", "yes"]), "label-kinds-differ", "labels"),
+        (images(4, 4), "mixed-file-kinds", "images"),
     ],
 )
-def test_what_differs_is_said(other: dict[str, Any], named: str) -> None:
-    form, unfit = agree({"c": told(), "b": other, "a": told(labels=[1, 2])})
-    assert list(unfit) == ["b"] and named in unfit["b"]
-    assert form["classes"] == ["0", "1", "2"]
+def test_a_site_that_differs_from_most(other: dict[str, Any], code: str, named: str) -> None:
+    sites = {"a": table(labels=[1, 2]), "b": other, "c": table()}
+    described = {name: DataDescription.model_validate(site) for name, site in sites.items()}
+    found = differences(described)
+    assert list(found) == ["b"] and found["b"].code == code and named in str(found["b"])
+    with refused(DataError, code, "site 'b'", "site 'a'", named):
+        agree(described)
+    assert agree({name: described[name] for name in ("a", "c")}).classes == ["0", "1", "2"]
 
 
-def test_pictures_of_another_size() -> None:
-    size = {"kind": "pictures", "grey": True, "labels": ["0", "1"]}
-    _, unfit = agree({"a": {**size, "size": [8, 8]}, "b": {**size, "size": [8, 9]}, "c": {**size, "size": [8, 8]}})
-    assert list(unfit) == ["b"] and all(named in unfit["b"] for named in ("8x9", "'a'", "8x8"))
+def test_images_of_another_size() -> None:
+    sites = {"a": images(8, 8), "b": images(8, 9), "c": images(8, 8)}
+    found = differences({name: DataDescription.model_validate(site) for name, site in sites.items()})
+    assert list(found) == ["b"] and all(named in str(found["b"]) for named in ("8x9", "'a'", "8x8"))
+
+
+def test_names_given_with_the_data() -> None:
+    """Numbers are numbers of the given classes; other names, or none, do not fit."""
+    archive = {"kind": "npz", "shape": [3], "labels": [0, 1], "classes": ["no", "yes"]}
+    first = DataDescription.model_validate(archive)
+    for classes in (["yes", "no"], None):
+        other = DataDescription.model_validate(archive | {"classes": classes})
+        with refused(DataError, "names-differ", "site 'b'", "site 'a'"):
+            agree({"a": first, "b": other})
+    assert agree({"a": first}, declared=["no", "yes"]).classes == ["no", "yes"]
+    with refused(DataError, "unknown-class", "site 'a'", "'yes'"):
+        agree({"a": first}, declared=["no"])
 
 
 def test_one_class_in_all() -> None:
+    one = DataDescription.model_validate(table(labels=[0]))
     with refused(DataError, "single-class", "'0'"):
-        agree({"a": told(labels=[0]), "b": told(labels=[0])})
+        agree({"a": one, "b": one})
 
 
 @pytest.mark.parametrize(
@@ -123,24 +144,37 @@ def test_one_class_in_all() -> None:
         [1],
         {"kind": "csv"},
         {"kind": ["csv"]},
-        told(labels="no"),
-        told(labels=[{}]),
-        told(labels=[0, "a"]),
-        told(labels=["a"]),
-        told(labels=[float("nan")]),
-        told(numbered=False),
-        told(features=None),
-        told(features=[1, 2]),
-        told(features="xz"),
-        told(text={"x": 3}),
+        table(labels="no"),
+        table(labels=[]),
+        table(labels=[{}]),
+        table(labels=[0, "a"]),
+        table(labels=[float("nan")]),
+        table(features=None),
+        table(features=[1, 2]),
+        table(features="xz"),
+        table(text={"x": 3}),
+        table(text={"w": ["a"]}),
+        table(more=1),
+        images(8),
+        images(8, 8) | {"labels": [0, 1]},
     ],
 )
-def test_a_strangers_word_is_checked(rubbish: Any) -> None:
+def test_an_invalid_description_is_refused(rubbish: Any) -> None:
     with refused(DataError, "invalid-description"):
-        check_form(rubbish)
+        parse_description(rubbish)
 
 
-def test_a_good_description_is_let_through() -> None:
-    check_form(told(text={"x": ["a"]}))
-    names: dict[str, Any] = {"features": None, "classes": None, "numbered": True, "labels": [1]}
-    check_form({"kind": "npz", "shape": [3], "dtype": "", **names})
+def test_a_valid_description_is_accepted() -> None:
+    parse_description(table(text={"x": ["a"]}))
+    parse_description({"kind": "npz", "shape": [3], "dtype": "", "features": None, "classes": None, "labels": [1]})
+
+
+def test_labels_of_a_site_are_those_of_a_folder(tmp_path: Path) -> None:
+    """Truth values and floats as labels, and floats that are not whole."""
+    for labels in (np.array([False, True] * 4), np.array([1.0, 7.0] * 4)):
+        np.savez(tmp_path / "a.npz", x=np.arange(16).reshape(8, 2), y=labels)
+        same_as_together(tmp_path, {"a": tmp_path / "a.npz"})
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=np.array([0.5, 1.0]))
+    for settings in (DataSettings(folder=str(tmp_path)), DataSettings(name=SITES)):
+        with refused(DataError, "labels-not-whole", tmp_path):
+            load(settings, SEED) if settings.folder else describe(tmp_path / "a.npz", settings)

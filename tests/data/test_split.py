@@ -85,8 +85,8 @@ def test_random_blocks_are_random_within_a_class() -> None:
 def test_small_clients_do_not_always_give_the_same_class_away() -> None:
     """1000 clients with one row of each of six classes: two test rows each, a third of every class in all."""
     labels = np.tile(np.arange(6), 1000)
-    dealt = natural(np.repeat(np.arange(1000), 6))
-    rows, bounds = split(dealt, labels, [f"c{i}" for i in range(1000)], (0.67, 0.0, 0.33), 0)
+    assigned = natural(np.repeat(np.arange(1000), 6))
+    rows, bounds = split(assigned, labels, [f"c{i}" for i in range(1000)], (0.67, 0.0, 0.33), 0)
     test = np.concatenate([labels[parts(rows, bounds, client)[2]] for client in range(1000)])
     assert np.bincount(test).min() > 270 and np.bincount(test).sum() == 2000
 
@@ -114,9 +114,9 @@ def test_a_clients_split_depends_on_nobody_else() -> None:
 
 def test_ten_thousand_clients_are_split_in_seconds() -> None:
     labels = stream(0, "labels").integers(0, 10, 60_000)
-    dealt = iid(labels, 10_000, stream(0))
+    assigned = iid(labels, 10_000, stream(0))
     start = time.process_time()
-    _, bounds = split(dealt, labels, [f"c{i}" for i in range(10_000)], (0.8, 0.2, 0.0), 0)
+    _, bounds = split(assigned, labels, [f"c{i}" for i in range(10_000)], (0.8, 0.2, 0.0), 0)
     assert time.process_time() - start < 5  # 0.4 s when nothing else runs; client by client it took far longer
     assert np.diff(bounds, axis=1).tolist() == [[4, 2, 0]] * 10_000
 

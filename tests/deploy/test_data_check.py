@@ -1,4 +1,4 @@
-"""What a site is told of its own data before it joins."""
+"""The check of a site's own data before it joins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_images(tmp_path: Path) -> None:
     assert (found.rows, found.form, found.per_class) == (4, "images of 1 x 8 x 8", (1, 2, 1))
 
 
-def test_gaps_and_words_are_told_of_but_no_fault(tmp_path: Path) -> None:
+def test_gaps_and_text_are_noted_but_not_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("x,z,label\n1,,0\n3,red,1\n")
     found = look(tmp_path, "label", "north")
     assert found.rows == 2 and "experiments must allow for this" in found.note

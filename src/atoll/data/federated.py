@@ -1,4 +1,4 @@
-"""All clients' data, lazily: one array of rows, and an index of who holds which of them."""
+"""The data of all clients: one array of rows, and an index of the rows that each client holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from atoll.data import rows as storage
 from atoll.data.naming import group_by_id
 from atoll.data.partition import Indices, natural
 from atoll.data.preprocess import Floats, Scaling
-from atoll.data.rows import Holdings, Preparation, pool, prepare
+from atoll.data.rows import ClientRows, Preparation, centralise, prepare
 from atoll.data.source import Missing, Scale, make_source
 from atoll.data.split import Blocks, Shares
 from atoll.errors import DataError
@@ -27,11 +27,11 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's rows. Nothing is gathered before `part` is called, and nothing is kept afterwards."""
+    """One client's rows. They are gathered when `part` is called, and not cached."""
 
     name: str
     schema: Schema
-    _held: Holdings
+    _held: ClientRows
     _holder: int
 
     def part(self, part: Part) -> tuple[Floats, Labels]:
@@ -47,23 +47,23 @@ class ClientData:
 
 
 class Federated:
-    """A federation's data. Many clients share the arrays; a look-up costs the same however many there are.
+    """A federation's data. All clients share the arrays; a look-up takes the same time for any number of clients.
 
-    schema     the shape all clients share
-    names      the clients, in order; stable for the same data and partition
-    benchmark  pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
-    holdings   the arrays and the index behind it all
+    schema       the shape of every client's rows
+    names        the clients, in order; stable for the same data and partition
+    benchmark    pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
+    client_rows  the arrays and the index
     """
 
-    def __init__(self, schema: Schema, holdings: Holdings, share_labels: bool = False) -> None:
-        """Most people want `from_arrays` or `atoll.data.load`."""
+    def __init__(self, schema: Schema, client_rows: ClientRows, share_labels: bool = False) -> None:
+        """Usually called by `from_arrays` or `atoll.data.load`."""
         self.schema = schema
-        self.holdings = holdings
-        self.names = holdings.names
-        self.benchmark = holdings.benchmark
+        self.client_rows = client_rows
+        self.names = client_rows.names
+        self.benchmark = client_rows.benchmark
         self.share_labels = share_labels
         self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark])}
-        if len(self._holder) != len(holdings.bounds):
+        if len(self._holder) != len(client_rows.bounds):
             raise DataError(
                 "two clients have the same name; every client needs a name of its own", code="duplicate-client-name"
             )
@@ -90,7 +90,7 @@ class Federated:
 
         `x` is (rows, features) or images, channels first or last (`atoll.data.source.channels_first` has the rule);
         `y` holds whole numbers or words. `test` is an official test set (x, y) that belongs to no client. The other
-        arguments mean what they mean in `[data]`. `x` is not copied where it fits as it is: leave it unchanged.
+        arguments are those of `[data]`. `x` is not copied if its layout fits: do not change it afterwards.
         """
         groups, names = group_by_id(_plain(clients), "client")
         source = make_source(
@@ -112,13 +112,13 @@ class Federated:
 
     @property
     def rows(self) -> int:
-        """Rows that the clients hold, the official test set not counted."""
-        return int(self.holdings.bounds[len(self.names) - 1, 3])
+        """The number of rows that the clients hold, without the official test set."""
+        return int(self.client_rows.bounds[len(self.names) - 1, 3])
 
     def client(self, name: str) -> ClientData:
         """The data of a client or of a benchmark slice."""
         try:
-            return ClientData(name, self.schema, self.holdings, self._holder[name])
+            return ClientData(name, self.schema, self.client_rows, self._holder[name])
         except KeyError:
             known = f"'{self.names[0]}' to '{self.names[-1]}'"
             raise DataError(
@@ -131,7 +131,7 @@ class Federated:
 
     def labels(self, name: str) -> tuple[int, ...]:
         """Training rows per class."""
-        held = np.take(self.holdings.y, self.holdings.rows_of(self.client(name)._holder, "train"))
+        held = np.take(self.client_rows.y, self.client_rows.rows_of(self.client(name)._holder, "train"))
         return tuple(np.bincount(held, minlength=self.schema.outputs).tolist())
 
     def info(self, name: str) -> ClientInfo:
@@ -139,16 +139,16 @@ class Federated:
         return ClientInfo(name, self.sizes(name), self.schema, self.labels(name) if self.share_labels else None)
 
     def centralised(self) -> Federated:
-        """The same rows, parts and scale in the hands of one client, for training in one place."""
-        return Federated(self.schema, pool(self.holdings), self.share_labels)
+        """The same rows, parts and scale, all held by one client, for training on centralised data."""
+        return Federated(self.schema, centralise(self.client_rows), self.share_labels)
 
     def digest(self) -> str:
-        """sha256 over the arrays and the index of who holds which rows."""
+        """SHA-256 over the arrays and the index."""
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
-        held = self.holdings
+        held = self.client_rows
         digest = hashlib.sha256()
         for array in (held.x, held.y, held.rows, held.bounds, held.scaling.mean, held.scaling.deviation):
             digest.update(f"{array.dtype.str}{array.shape};".encode())
@@ -157,7 +157,7 @@ class Federated:
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write everything to a folder that `attach` reads."""
+        """Write the federation to a folder that `attach` reads."""
         storage.write(Path(folder), *self.taken_apart())
 
     @classmethod
@@ -166,8 +166,8 @@ class Federated:
         return cls.put_together(*storage.read(Path(folder)))
 
     def taken_apart(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Everything as arrays and plain data, which `put_together` takes."""
-        held = self.holdings
+        """The federation as arrays and plain data, the arguments of `put_together`."""
+        held = self.client_rows
         arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
         if len(held.scaling.mean):
             arrays |= {"mean": held.scaling.mean, "deviation": held.scaling.deviation}
@@ -191,7 +191,7 @@ class Federated:
         """The inverse of `taken_apart`; the arrays are used as they are, not copied."""
         nothing = np.zeros((0, 0), dtype=np.float32)
         scaling = Scaling(index["logarithm"], arrays.get("mean", nothing), arrays.get("deviation", nothing))
-        holdings = Holdings(
+        client_rows = ClientRows(
             arrays["x"],
             arrays["y"],
             arrays["rows"],
@@ -200,13 +200,13 @@ class Federated:
             index["names"],
             index["benchmark"],
         )
-        federated = cls(_schema(index["schema"]), holdings, index["share_labels"])
+        federated = cls(_schema(index["schema"]), client_rows, index["share_labels"])
         federated._digest = index["digest"]
         return federated
 
     def __repr__(self) -> str:
         shape = "x".join(str(size) for size in self.schema.shape)
-        test = f" + {len(self.holdings.rows) - self.rows:,} test" if self.benchmark else ""
+        test = f" + {len(self.client_rows.rows) - self.rows:,} test" if self.benchmark else ""
         return (
             f"Federated({len(self.names):,} clients, {self.schema.kind} rows of {shape}, "
             f"{self.schema.outputs} classes, {self.rows:,} rows{test})"
@@ -214,7 +214,7 @@ class Federated:
 
 
 def _plain(values: Any) -> Array:
-    """An array; words kept as Python objects, as tables of pandas have them, become text."""
+    """An array; words stored as Python objects, as in pandas tables, become text."""
     array = np.asarray(values)
     words = array.dtype == object and all(isinstance(value, str) for value in array.flat)
     return array.astype(np.str_) if words else array
@@ -226,7 +226,7 @@ def _schema(saved: dict[str, Any]) -> Schema:
 
 def histogram(federated: Federated) -> Indices:
     """Rows per client (in the order of `names`) and class, over all parts; benchmark slices are not clients."""
-    held = federated.holdings
+    held = federated.client_rows
     bounds = held.bounds[: len(federated.names)]
     classes = federated.schema.outputs
     sizes = bounds[:, 3] - bounds[:, 0]

@@ -1,4 +1,4 @@
-"""Downloads published data files: resumed when cut, checked, and put in place in one step."""
+"""Downloads of published data files: resumed after an interruption, verified, and moved into place atomically."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 from atoll.data.published import PUBLISHED, file_digest
 from atoll.errors import DataError, nearest
 
-Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all if the server says
+Progress = Callable[[str, int, int | None], None]  # file, bytes so far, total bytes if the server reports them
 BLOCK = 1 << 16
-ATTEMPTS = 5  # without a single new byte, before giving up
-SECONDS = 30.0  # of silence
-PAUSE = 0.5  # seconds before asking again, times the number of attempts in vain
+ATTEMPTS = 5  # without a new byte, before giving up
+SECONDS = 30.0  # without an answer
+PAUSE = 0.5  # seconds before the next attempt, times the number of failed attempts
 
 
 def fetch(name: str, folder: str | Path, base: str | None = None, progress: Progress | None = None) -> list[Path]:
-    """Get a data set's files into `folder/name`; those already there and intact are left alone.
+    """Download a data set's files into `folder/name`; files that are there and intact are skipped.
 
-    `base` is another address to load from, a mirror. What a cut download brought is kept in a `.part` file and
-    continued, now or in a later call.
+    `base` is the address of a mirror. An interrupted download stays in a `.part` file and is resumed, in this call or
+    in a later one.
     """
     if name not in PUBLISHED:
         raise DataError(
@@ -54,7 +54,7 @@ def _fetch_file(address: str, target: Path, known: str, progress: Progress | Non
     if found != wanted:
         part.unlink()
         raise DataError(
-            f"{address} has {algorithm} {found}, not the published {wanted}; the download was thrown away: try again, "
+            f"{address} has {algorithm} {found}, not the published {wanted}; the download was deleted: try again, "
             f"or put the right file at '{target}' yourself",
             code="wrong-checksum",
         )
@@ -63,17 +63,17 @@ def _fetch_file(address: str, target: Path, known: str, progress: Progress | Non
 
 
 def _complete(address: str, part: Path, progress: Progress | None) -> None:
-    """Load until the server has nothing more to give, continuing where it was cut."""
+    """Download to the end, resuming after each interruption."""
     idle = 0
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
             if _continue(address, part, before, progress):
                 return
-            problem = "the connection was cut"
+            problem = "the connection was interrupted"
         except urllib.error.HTTPError as error:
             if error.code == 416 and before:
-                # Nothing lies beyond what we have: complete, or a leftover of another file; the checksum will tell.
+                # There is nothing after these bytes: the file is complete, or of another version; the checksum decides.
                 return
             raise DataError(
                 f"{address} answered {error.code} {error.reason}; check the address or try later",
@@ -85,18 +85,18 @@ def _complete(address: str, part: Path, progress: Progress | None) -> None:
         idle = 0 if grown else idle + 1
         if idle >= ATTEMPTS:
             raise DataError(
-                f"{address} cannot be loaded ({problem}); what arrived is kept, run the command again to continue",
+                f"{address} cannot be downloaded ({problem}); the received part is saved, run the command again",
                 code="download-interrupted",
             )
         time.sleep(PAUSE * idle)
 
 
 def _continue(address: str, part: Path, have: int, progress: Progress | None) -> bool:
-    """One request for what is missing. True if the server sent all it had announced."""
+    """One request for the missing bytes. True if the server sent as many as it announced."""
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(request, timeout=SECONDS) as answer:
         if answer.status != 206:
-            have = 0  # the server ignores ranges and sends everything
+            have = 0  # the server ignores ranges and sends the whole file
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length is not None else None
         with part.open("ab" if have else "wb") as file:

@@ -1,4 +1,4 @@
-"""From the `[data]` table to a federation: read, cap, deal out, prepare."""
+"""From the `[data]` table to a federation: read, limit the rows, partition, prepare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from atoll.data import catalog, partition
 from atoll.data.federated import Federated
 from atoll.data.files.folder import read_folder
-from atoll.data.files.images import develop
+from atoll.data.image_files import decode_images
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
 from atoll.data.rows import Preparation, prepare
@@ -20,7 +20,7 @@ from atoll.data.source import Source
 from atoll.errors import DataError, nearest
 from atoll.rng import Generator, stream
 
-CLIENTS = 10  # when a partition needs a number and none is given
+CLIENTS = 10  # if a partition needs a number of clients and none is given
 
 
 def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> Federated:
@@ -29,7 +29,7 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
 
 
 def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
-    """The federation, and the settings with everything decided that was left to the data."""
+    """The federation, and the settings with every default filled in."""
     source = _read(settings, data_dir)
     if settings.only is not None:
         source = only(source, settings.only)
@@ -38,11 +38,11 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
     if settings.test_rows is not None:
         source = _cap_test(source, settings.test_rows, stream(seed, "test_rows"))
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
-    dealt, names = deal(source, rule, settings.clients, stream(seed, "partition"))
+    assigned, names = assign_rows(source, rule, settings.clients, stream(seed, "partition"))
     prepared = preparation(settings, source)
-    size = None if source.pictures is None else source.pictures.size
-    source, dealt = develop(source, dealt)
-    holdings = prepare(source, dealt, names, prepared, seed)
+    size = None if source.images is None else source.images.size
+    source, assigned = decode_images(source, assigned)
+    client_rows = prepare(source, assigned, names, prepared, seed)
     decided = {
         "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
         "partition": rule.text(),
@@ -50,11 +50,11 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
         "size": size,
         **asdict(prepared),
     }
-    return Federated(source.schema, holdings, settings.share_labels), settings.model_copy(update=decided)
+    return Federated(source.schema, client_rows, settings.share_labels), settings.model_copy(update=decided)
 
 
 def preparation(settings: DataSettings, source: Source) -> Preparation:
-    """The settings with the data set's defaults where they say nothing."""
+    """The settings of the preparation, with the data set's defaults for those left out."""
     defaults = source.defaults
     usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
     usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
@@ -67,44 +67,44 @@ def preparation(settings: DataSettings, source: Source) -> Preparation:
     )
 
 
-def deal(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
-    """Who holds which rows, and what the clients are called."""
+def assign_rows(source: Source, rule: PartitionRule, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
+    """The partition, and the names of the clients."""
     if rule.kind == "natural":
         return _natural(source, wanted, rng)
     clients = CLIENTS if wanted is None else wanted
     labels, total = source.y, source.schema.outputs
     match rule.kind:
         case "iid":
-            dealt = partition.iid(labels, clients, rng)
+            assigned = partition.iid(labels, clients, rng)
         case "classes":
-            dealt = partition.classes(labels, clients, int(rule.number), total, rng)
+            assigned = partition.classes(labels, clients, int(rule.number), total, rng)
         case "shards":
-            dealt = partition.shards(labels, clients, int(rule.number), rng)
+            assigned = partition.shards(labels, clients, int(rule.number), rng)
         case "dirichlet":
-            dealt = partition.dirichlet(labels, clients, rule.number, total, rng)
+            assigned = partition.dirichlet(labels, clients, rule.number, total, rng)
         case _:
-            dealt = partition.quantity(labels, clients, rule.number, rng)
-    return dealt, numbered(clients)
+            assigned = partition.quantity(labels, clients, rule.number, rng)
+    return assigned, numbered(clients)
 
 
 def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partition, list[str]]:
     if source.groups is None:
         raise DataError(
-            "partition 'natural': this data set does not say whose its rows are; write iid, dirichlet:0.5, classes:K, "
+            "partition 'natural': this data set has no natural clients; write iid, dirichlet:0.5, classes:K, "
             "shards:K or quantity:0.5",
             code="no-natural-clients",
         )
-    dealt = partition.natural(source.groups)
+    assigned = partition.natural(source.groups)
     names = list(source.group_names)
     if wanted is None or wanted == len(names):
-        return dealt, names
+        return assigned, names
     if wanted > len(names):
         raise DataError(
             f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}",
             code="too-many-clients",
         )
     chosen = np.sort(rng.permutation(len(names))[:wanted])
-    pieces = [dealt.client(int(client)) for client in chosen]
+    pieces = [assigned.client(int(client)) for client in chosen]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     return Partition(np.concatenate(pieces), offsets), [names[int(client)] for client in chosen]
 
@@ -112,9 +112,7 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
 def only(source: Source, names: Sequence[str]) -> Source:
     """The rows of these natural clients, in the order of the data."""
     if source.groups is None:
-        raise DataError(
-            "data.only: this data set does not say whose its rows are; leave it out", code="no-natural-clients"
-        )
+        raise DataError("data.only: this data set has no natural clients; leave it out", code="no-natural-clients")
     for name in names:
         if name not in source.group_names:
             raise DataError(
@@ -166,11 +164,11 @@ def _cap_test(source: Source, rows: int, rng: Generator) -> Source:
 
 
 def balanced(labels: Indices, rows: int, rng: Generator) -> Indices:
-    """`rows` random row numbers, ascending, with equally many of every class as far as the classes reach."""
+    """`rows` random row numbers, ascending, with equally many of each class as long as its rows last."""
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     ordered = labels[by_class]
     rank = np.arange(len(labels)) - np.searchsorted(ordered, ordered)  # first, second, ... of its class
-    # Everybody's first row comes before anybody's second one; within a rank the order is random.
+    # The first row of every class comes before the second row of any; within a rank the order is random.
     turn = np.lexsort((rng.permutation(len(labels)), rank))
     return np.sort(by_class[turn[:rows]])

@@ -1,4 +1,4 @@
-"""Names of clients: stable, unique, and sorted the way people count."""
+"""Names of clients: stable, unique, and sorted by number."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def numbered(clients: int) -> list[str]:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Names must be text that can be written down, and differ."""
+    """Names must be printable and unique."""
     seen: set[str] = set()
     for name in names:
         if not name.isprintable():
             raise DataError(
-                f"client name {name!r} has characters that cannot be shown; rename the file or the client",
+                f"client name {name!r} has characters that cannot be printed; rename the file or the client",
                 code="invalid-client-name",
             )
         if name in seen:
@@ -34,10 +34,10 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def group_by_id(ids: Array, word: str) -> tuple[Indices, list[str]]:
-    """Group numbers and names from one id a row: a word is its own name, the number 5 becomes "subject-05"."""
+    """Group numbers and names from one id per row: a word is its own name, the number 5 becomes "subject-05"."""
     if ids.ndim != 1 or ids.dtype.kind not in "uiU" or not len(ids):
         raise DataError(
-            f"client ids of shape {ids.shape} and type {ids.dtype}: give one whole number or word a row",
+            f"client ids of shape {ids.shape} and type {ids.dtype}: give one whole number or word per row",
             code="invalid-client-ids",
         )
     found, groups = np.unique(ids, return_inverse=True)

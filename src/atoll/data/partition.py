@@ -1,12 +1,13 @@
-"""Who holds which rows: ways to deal one data set out to clients.
+"""Partitions: rules that assign the rows of one data set to clients.
 
-Pure numpy; every row goes to exactly one client. A partition is one array of row numbers, client after client, and
-the offsets where each client begins, so that ten thousand clients cost two arrays.
+Pure NumPy; every row is assigned to exactly one client. A partition is one array of row numbers, client by client, and
+the offset where each client starts, so ten thousand clients cost two arrays.
 """
 
 from __future__ import annotations
 
 import heapq
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,16 @@ class Partition(NamedTuple):
         return np.repeat(np.arange(self.clients), self.sizes)
 
 
+def check_rows(rows: int, path: Path) -> None:
+    """Refuse a client's file that has too few rows to train on."""
+    if rows < MINIMUM:
+        held = "no rows" if rows == 0 else "only one row"
+        raise DataError(
+            f"'{path}' has {held}; every client needs at least {MINIMUM}: add rows or leave the file out",
+            code="too-few-rows",
+        )
+
+
 def by_owner(owner: Indices, clients: int) -> Partition:
     """The partition in which row `r` belongs to client `owner[r]`; each client's rows stay in order."""
     sizes = np.bincount(owner, minlength=clients)
@@ -49,13 +60,13 @@ def by_owner(owner: Indices, clients: int) -> Partition:
 
 
 def iid(labels: Indices, clients: int, rng: Generator) -> Partition:
-    """Shuffled and cut into equal pieces (sizes differ by one row at most)."""
+    """Shuffle the rows and cut them into equal pieces (sizes differ by at most one row)."""
     _check_clients(len(labels), clients)
     return Partition(rng.permutation(len(labels)).astype(np.int64), _even_cuts(len(labels), clients))
 
 
 def quantity(labels: Indices, clients: int, alpha: float, rng: Generator) -> Partition:
-    """Quantity skew: the classes are mixed evenly, the clients' sizes follow one draw of Dirichlet(alpha)."""
+    """Quantity skew: classes are mixed evenly; client sizes follow one draw from Dirichlet(alpha)."""
     _check_clients(len(labels), clients)
     _check_alpha(alpha)
     spare = len(labels) - MINIMUM * clients
@@ -64,7 +75,7 @@ def quantity(labels: Indices, clients: int, alpha: float, rng: Generator) -> Par
 
 
 def shards(labels: Indices, clients: int, per_client: int, rng: Generator) -> Partition:
-    """Sorted by label and cut into `clients * per_client` equal fragments, of which each client draws `per_client`."""
+    """Sort the rows by label and cut them into `clients * per_client` equal shards; each client draws `per_client`."""
     _check_clients(len(labels), clients)
     pieces = clients * per_client
     if per_client < 1:
@@ -91,8 +102,7 @@ def shards(labels: Indices, clients: int, per_client: int, rng: Generator) -> Pa
 def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Generator) -> Partition:
     """Each client holds rows of exactly `per_client` of the `total` classes.
 
-    All classes are held by the same number of clients (within one), and a class's rows are dealt out evenly among
-    those who hold it.
+    Every class is held by the same number of clients (within one), and its rows are divided evenly among them.
     """
     _check_clients(len(labels), clients)
     if not 1 <= per_client <= total:
@@ -107,14 +117,14 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
             f"use at least {-(-total // per_client)} clients or more classes per client",
             code="classes-not-covered",
         )
-    held = _deal_classes(clients, per_client, total, rng)
+    held = _assign_classes(clients, per_client, total, rng)
     owner = np.empty(len(labels), dtype=np.int64)
     for label in range(total):
         rows = rng.permutation(np.flatnonzero(labels == label))
         holders = rng.permutation(np.flatnonzero(held[:, label]))
         if len(rows) < len(holders):
             raise DataError(
-                f"class number {label} has {len(rows)} rows for the {len(holders)} clients that should hold it; "
+                f"class number {label} has {len(rows)} rows for {len(holders)} clients; "
                 "use fewer clients or fewer classes per client",
                 code="class-rows-too-few",
             )
@@ -122,7 +132,7 @@ def classes(labels: Indices, clients: int, per_client: int, total: int, rng: Gen
     return by_owner(owner, clients)
 
 
-def _deal_classes(clients: int, per_client: int, total: int, rng: Generator) -> npt.NDArray[np.bool_]:
+def _assign_classes(clients: int, per_client: int, total: int, rng: Generator) -> npt.NDArray[np.bool_]:
     """A random 0/1 table, clients x classes: rows sum to `per_client`, column sums differ by one at most."""
     slots = clients * per_client
     quota = np.full(total, slots // total)
@@ -143,9 +153,9 @@ def _deal_classes(clients: int, per_client: int, total: int, rng: Generator) -> 
 def dirichlet(
     labels: Indices, clients: int, alpha: float, total: int, rng: Generator, minimum: int = MINIMUM
 ) -> Partition:
-    """Each class's rows are dealt out in shares drawn from Dirichlet(alpha) over the clients.
+    """Each class's rows are divided in shares drawn from Dirichlet(alpha) over the clients.
 
-    A client left with fewer than `minimum` rows takes random rows from whoever holds most at that moment.
+    A client with fewer than `minimum` rows takes random rows from the client that holds most at that moment.
     """
     _check_clients(len(labels), clients, minimum)
     _check_alpha(alpha)
@@ -158,20 +168,20 @@ def dirichlet(
 
 
 def _top_up(owner: Indices, clients: int, minimum: int, rng: Generator) -> Indices:
-    """Move rows from the largest clients until nobody holds fewer than `minimum`."""
+    """Move rows from the largest clients until no client holds fewer than `minimum`."""
     sizes = np.bincount(owner, minlength=clients)
     needy = np.flatnonzero(sizes < minimum)
     if not len(needy):
         return owner
     shuffled = rng.permutation(len(owner))
-    rows = shuffled[np.argsort(owner[shuffled], kind="stable")]  # client after client, random within a client
+    rows = shuffled[np.argsort(owner[shuffled], kind="stable")]  # client by client, random within a client
     end = np.cumsum(sizes)
     donors = [(-int(size), client) for client, size in enumerate(sizes) if size > minimum]
     heapq.heapify(donors)
     owner = owner.copy()
     for client in needy:
         for _ in range(minimum - int(sizes[client])):
-            # There are rows enough for all, so while somebody lacks one the largest has more than the minimum.
+            # There are enough rows for all, so while a client is short the largest has more than the minimum.
             size, donor = donors[0]
             heapq.heapreplace(donors, (size + 1, donor))
             end[donor] -= 1
@@ -187,7 +197,7 @@ def natural(groups: Indices) -> Partition:
 def _dirichlet(alpha: float, clients: int, rng: Generator) -> npt.NDArray[np.float64]:
     shares = rng.dirichlet(np.full(clients, alpha))
     if not np.isfinite(shares).all() or shares.sum() <= 0:
-        # A vanishing alpha underflows; its limit is that one client takes everything.
+        # A vanishing alpha underflows; its limit is that one client takes all rows.
         shares = np.zeros(clients)
         shares[rng.integers(clients)] = 1.0
     return shares

@@ -1,9 +1,9 @@
-"""From stored numbers to what a network sees: unit range, logarithm, zero mean and unit variance.
+"""From stored numbers to the input of a network: unit range, logarithm, zero mean and unit variance.
 
-`client`     each client by the mean and variance of its own training rows; nothing leaves it
+`client`     each client by the mean and variance of its own training rows; nothing leaves the client
 `federated`  all clients by pooled statistics: every client's count, mean and sum of squared deviations of its training
-             rows LEAVE THE CLIENT (three numbers a feature), which is why it is a setting
-Tables are scaled feature by feature, images channel by channel. A constant feature keeps its width (deviation 1).
+             rows LEAVE THE CLIENT (three numbers per feature), which is why it is a setting
+Tables are scaled feature by feature, images channel by channel. A constant feature is divided by 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations: what variance needs, and what adds up without losing digits."""
+    """Count, mean and sum of squared deviations, which can be added without loss of precision."""
 
     count: int
     mean: Doubles
@@ -78,21 +78,21 @@ def moments(values: Floats) -> Moments:
 
 
 def fit(scale: Scale, logarithm: bool, clients: int, training: Callable[[int], Array]) -> Scaling:
-    """Statistics over the clients' training rows; `training(i)` gives the stored ones of client `i`."""
+    """Statistics over the clients' training rows; `training(i)` returns those of client `i` as stored."""
     if scale == "none":
         nothing = np.zeros((0, 0), dtype=np.float32)
         return Scaling(logarithm, nothing, nothing)
     each = (moments(to_float(training(client), logarithm)) for client in range(clients))
-    return scaling_of([pooled(each)] if scale == "federated" else list(each), logarithm)
+    return scaling_of([combined(each)] if scale == "federated" else list(each), logarithm)
 
 
-def pooled(each: Iterable[Moments]) -> Moments:
+def combined(each: Iterable[Moments]) -> Moments:
     """The moments of all clients' rows together; the order of the clients decides the last bits."""
     return reduce(Moments.plus, each)
 
 
 def scaling_of(found: Sequence[Moments], logarithm: bool) -> Scaling:
-    """The scaling by these moments: one row of them for all clients, or one a client."""
+    """The scaling by these moments: one row for all clients, or one row per client."""
     mean = np.array([one.mean for one in found], dtype=np.float32)
     deviation = np.array([one.deviation() for one in found], dtype=np.float32)
     return Scaling(logarithm, mean, np.where(deviation > 0, deviation, np.float32(1)))
@@ -113,9 +113,9 @@ def to_float(stored: Array, logarithm: bool) -> Floats:
 def fill_missing(
     x: Array, rows: Indices, bounds: Indices, names: list[str], rule: Missing, features: tuple[str, ...]
 ) -> Array:
-    """`x` without NaN, `x` itself if there were none.
+    """`x` without NaN; `x` itself if it has none.
 
-    `mean` and `median` are the client's own, over its training rows; a feature without any value there becomes 0.
+    `mean` and `median` are over the client's own training rows; a feature without a value there becomes 0.
     """
     if x.dtype.kind != "f":
         return x
@@ -140,7 +140,7 @@ def fill_missing(
 
 
 def _centre(train: Array, rule: Missing) -> Array:
-    """Mean or median of every feature over the values that are there; 0 where there are none."""
+    """Mean or median of every feature over its known values; 0 if it has none."""
     known = ~np.isnan(train)
     centre = np.zeros(train.shape[1], dtype=train.dtype)
     some = known.any(axis=0)

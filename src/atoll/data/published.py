@@ -11,13 +11,13 @@ from atoll.errors import DataError
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """The hexadecimal digest of a file. md5 is there because that is what some publishers give."""
+    """The hexadecimal digest of a file. MD5 is supported because some publishers give no other."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def verify(path: Path, known: str | None) -> None:
-    """Compare with `known` ("sha256:..." or "md5:..."), or with what was recorded beside the file earlier."""
+    """Compare with `known` ("sha256:..." or "md5:..."), or with the checksum recorded beside the file."""
     record = _record(path)
     source = "its published checksum"
     if known is None and record.exists():
@@ -36,7 +36,7 @@ def verify(path: Path, known: str | None) -> None:
 
 
 def remember(path: Path, known: str | None) -> None:
-    """Record the checksum of a file that read well, unless it is published. A read-only folder is left as it is."""
+    """Record the checksum of a file that was read without error, unless it is published or the folder is read-only."""
     record = _record(path)
     if known is None and not record.exists():
         with suppress(OSError):
@@ -60,7 +60,7 @@ _TEST_X, _TEST_Y = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
 
 PUBLISHED: dict[str, Published] = {
     "mnist": Published(
-        # The authors' own server no longer answers; this is the copy everybody was pointed to instead.
+        # The authors' own server no longer answers; this is the usual mirror.
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         {
             _TRAIN_X: "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",

@@ -1,4 +1,4 @@
-"""Who holds which rows, part by part: the arrays behind a federation, and how they are made ready."""
+"""Which client holds which rows, part by part: the arrays behind a federation, their preparation and storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import PARTS, Array, Part
-from atoll.data.files.images import appended
+from atoll.data.image_files import appended
 from atoll.data.partition import Indices, Partition
 from atoll.data.preprocess import Floats, Scaling, fill_missing, fit
 from atoll.data.source import Missing, Scale, Source
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None:
-    """Write everything, the index last: a folder without it was not finished."""
+    """Write the arrays, then the index: a folder without an index is incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
     for name, array in arrays.items():
@@ -41,7 +41,7 @@ def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None
 
 
 def _linked(array: Array, path: Path) -> bool:
-    """A second name for the file that an array is mapped from, if it is all of a `.npy` file on the same disk."""
+    """Hard-link the file that an array is mapped from, if the array is the whole of a `.npy` file on the same disk."""
     mapped: Any = array
     while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
         mapped = mapped.base
@@ -49,7 +49,7 @@ def _linked(array: Array, path: Path) -> bool:
         return False
     same = array.shape == mapped.shape and array.dtype == mapped.dtype and array.strides == mapped.strides
     if not same or os.path.getsize(str(mapped.filename)) != mapped.offset + array.nbytes:
-        return False  # a part of it, or the same bytes read in another way
+        return False  # a part of the file, or the same bytes in another layout
     try:
         path.unlink(missing_ok=True)
         os.link(str(mapped.filename), path)
@@ -87,13 +87,13 @@ def read(folder: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, index
 
 
-SLICE = 2000  # rows of the official test set that one pseudo-client holds
+SLICE = 2000  # rows of the official test set per benchmark slice
 EVERYBODY = "everybody"
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done with the rows once it is known who holds them."""
+    """What is done with the rows after they are assigned to clients."""
 
     split: Shares = (0.6, 0.2, 0.2)
     blocks: Blocks = "random"
@@ -103,9 +103,11 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Holdings:
-    """`rows[bounds[i, p]:bounds[i, p + 1]]` are the rows of part `p` that holder `i` has. The holders are the
-    clients, in the order of `names`, and then the benchmark slices, which have a test part only."""
+class ClientRows:
+    """The rows of all clients: holder `i` has `rows[bounds[i, p]:bounds[i, p + 1]]` in part `p`.
+
+    The holders are the clients, in the order of `names`, then the benchmark slices, which have a test part only.
+    """
 
     x: Array
     y: Indices
@@ -126,7 +128,7 @@ class Holdings:
 
 def prepare(
     source: Source, partition: Partition, names: Sequence[str], preparation: Preparation, seed: int
-) -> Holdings:
+) -> ClientRows:
     """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling."""
     names = list(names)
     if preparation.blocks == "official":
@@ -149,34 +151,34 @@ def prepare(
         x, y = appended(x, source.test[0]), np.concatenate([y, source.test[1]])
 
     def scaled_by(holder: int) -> Array:
-        # A test slice has no training rows: when clients scale by their own rows, it does so by its own too.
+        # A benchmark slice has no training rows: with scale "client" it is scaled by its test rows.
         part = 2 if holder >= len(names) else 0
         return np.take(x, rows[bounds[holder, part] : bounds[holder, part + 1]], axis=0)
 
     holders = len(bounds) if preparation.scale == "client" else len(names)
     scaling = fit(preparation.scale, preparation.logarithm, holders, scaled_by)
-    return Holdings(x, y, rows, bounds, scaling, names, benchmark)
+    return ClientRows(x, y, rows, bounds, scaling, names, benchmark)
 
 
-def pool(held: Holdings) -> Holdings:
-    """The same rows in the same parts and on the same scale, all in one client's hands."""
+def centralise(held: ClientRows) -> ClientRows:
+    """The same rows in the same parts and on the same scale, all held by one client."""
     if len(held.scaling.mean) > 1:
         held = _scaled(held)
     clients = len(held.names)
     pieces = [held.rows_of(client, part) for part in PARTS for client in range(clients)]
     first = int(held.bounds[clients - 1, 3])
     own = np.diff(held.bounds[:clients], axis=1).sum(axis=0)
-    everybody = np.concatenate([[0], np.cumsum(own)])[None].astype(np.int64)
+    central = np.concatenate([[0], np.cumsum(own)])[None].astype(np.int64)
     return replace(
         held,
         rows=np.concatenate([*pieces, held.rows[first:]]),
-        bounds=np.concatenate([everybody, held.bounds[clients:]]),
+        bounds=np.concatenate([central, held.bounds[clients:]]),
         names=[EVERYBODY],
     )
 
 
-def _scaled(held: Holdings) -> Holdings:
-    """Every holder's own scaling applied once and for all, since a pool has only one scale."""
+def _scaled(held: ClientRows) -> ClientRows:
+    """Apply each holder's own scaling to its rows, since centralised data has one scaling for all."""
     x = np.empty(held.x.shape, dtype=np.float32)
     for holder in range(len(held.bounds)):
         rows = held.rows[held.bounds[holder, 0] : held.bounds[holder, 3]]
@@ -190,7 +192,7 @@ def _slices(rows: int) -> Indices:
     starts = np.arange(0, rows, SLICE)
     ends = np.minimum(starts + SLICE, rows)
     if len(starts) > 1 and ends[-1] - starts[-1] == 1:
-        # A slice of one row would break batch norm: the slice before it gives up a hundred.
+        # Batch norm needs more than one row: the slice before gives up a hundred.
         starts[-1] -= 100
         ends[-2] -= 100
     return np.stack([starts, starts, starts, ends], axis=1)

@@ -24,7 +24,7 @@ from atoll.errors import ConfigError, DataError, nearest
 from atoll.registry import find, names
 
 Categories = Literal["refuse", "code", "onehot"]
-SITES = "sites"  # the name of data that every site of a federation holds itself
+SITES = "sites"  # the name of the data of a real federation, which every site holds itself
 
 PARTITIONS = {  # the number each kind takes, if any
     "iid": None,
@@ -37,7 +37,7 @@ PARTITIONS = {  # the number each kind takes, if any
 
 
 class PartitionRule(NamedTuple):
-    """A partition as written, taken apart: `classes:5` is kind "classes" with number 5."""
+    """A parsed partition: `classes:5` is kind "classes" with number 5."""
 
     kind: str
     number: float = 0.0
@@ -48,18 +48,18 @@ class PartitionRule(NamedTuple):
 
 
 class DataSettings(BaseModel):
-    """Where the data comes from and how it is dealt out. What is left out (None) is the data set's own default."""
+    """Where the data comes from and how it is partitioned. None stands for the data set's own default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: StrictStr | None = Field(None, description="a data set of the catalogue, see `atoll datasets`")
     folder: StrictStr | None = Field(None, description="own data: one CSV or NPZ per client, or client/class/*.png")
-    clients: StrictInt | None = Field(None, description="default: 10; natural partition: all there are")
+    clients: StrictInt | None = Field(None, description="default: 10; natural partition: all")
     partition: StrictStr | None = Field(None, description="iid, natural, classes:K, shards:K, dirichlet:A, quantity:A")
-    only: tuple[StrictStr, ...] | None = Field(None, description="natural clients: use these, by name")
-    rows: StrictInt | None = Field(None, description="use only so many training rows, drawn at random, by class")
-    test_rows: StrictInt | None = Field(None, description="use only so many rows of the official test set")
-    size: StrictInt | None = Field(None, description="celeba, imagenet: the side of the pictures in pixels")
+    only: tuple[StrictStr, ...] | None = Field(None, description="natural partition: the names of the clients to use")
+    rows: StrictInt | None = Field(None, description="use this number of training rows, drawn at random by class")
+    test_rows: StrictInt | None = Field(None, description="use this number of rows of the official test set")
+    size: StrictInt | None = Field(None, description="celeba, imagenet: the side of the images in pixels")
     attributes: tuple[StrictStr, ...] | None = Field(
         None, description="celeba: every combination of these is a class; default Smiling, Male, Mouth_Slightly_Open"
     )
@@ -78,11 +78,11 @@ class DataSettings(BaseModel):
     )
     logarithm: StrictBool | None = Field(None, description="take log(1 + |x|), keeping the sign, before scaling")
     label: Annotated[StrictStr, Field(min_length=1)] = Field("label", description="own data: the column of the class")
-    classes: tuple[StrictStr, ...] | None = Field(None, description="own data: all classes there may be, as a check")
+    classes: tuple[StrictStr, ...] | None = Field(None, description="own data: the classes that may occur, as a check")
     client_column: StrictStr | None = Field(None, description="own data in one CSV: the column of the client's name")
     missing: Missing | None = Field(None, description="refuse, or fill with the client's mean, median, or zero")
     categories: Categories = Field("refuse", description="text features: refuse, code (whole numbers), onehot")
-    share_labels: StrictBool = Field(False, description="clients tell the server their training rows per class")
+    share_labels: StrictBool = Field(False, description="clients report their training rows per class")
 
     @field_validator("clients", "rows", "test_rows", "size")
     @classmethod

@@ -1,4 +1,4 @@
-"""A data set as read, before it is dealt out: checked arrays, their schema and what suits them by default."""
+"""A data set as read, before it is partitioned: checked arrays, their schema and its default settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atoll.data.split import Blocks
 from atoll.errors import DataError
 
 if TYPE_CHECKING:
-    from atoll.data.files.images import ImageFiles
+    from atoll.data.image_files import ImageFiles
 
 Scale = Literal["none", "client", "federated"]
 Missing = Literal["refuse", "mean", "median", "zero"]
@@ -25,7 +25,7 @@ CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Defaults:
-    """What is used where the settings say nothing."""
+    """The data set's values for settings that are left out."""
 
     scale: Scale | None = None  # None: federated for tables, none for images
     logarithm: bool = False
@@ -37,7 +37,7 @@ class Defaults:
 class Source:
     """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client.
 
-    With `pictures`, `x` (also that of `test`) holds the numbers of pictures that are not decoded yet.
+    With `images`, `x` (also that of `test`) holds the numbers of files that are not decoded yet.
     """
 
     x: Array
@@ -47,8 +47,8 @@ class Source:
     group_names: tuple[str, ...] = ()
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
-    parts: Indices | None = None  # of every row: 0, 1, 2 for train, validation, test, where that is published
-    pictures: ImageFiles | None = None
+    parts: Indices | None = None  # of every row, if published: 0, 1, 2 for train, validation, test
+    images: ImageFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def make_source(
     parts: Indices | None = None,
     what: str = "x and y",
 ) -> Source:
-    """Check the arrays, bring images to channels-first and number the classes. `what` names them in messages."""
+    """Check the arrays, move image channels first and number the classes. `what` names the data in messages."""
     check_names(group_names)
     ready = channels_first(x, what)
     codes, classes = number_classes(y, class_names, what)
@@ -110,7 +110,7 @@ def make_source(
     features = tuple(str(name) for name in feature_names) if feature_names is not None else ()
     if kind == "table" and features and len(features) != ready.shape[1]:
         raise DataError(
-            f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name a column",
+            f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name per column",
             code="feature-names-mismatch",
         )
     schema = Schema(kind, tuple(ready.shape[1:]), classes, features)
@@ -135,8 +135,8 @@ def make_source(
 def channels_first(x: Array, what: str) -> Array:
     """Tables stay (rows, features); images become (rows, channels, height, width).
 
-    Three axes are images of one channel. With four axes a last one of 1, 3 or 4 is taken for the channels;
-    otherwise the second one is. Numbers keep their dtype where it is small, and become float32 otherwise.
+    Three axes are images of one channel. With four axes, a last axis of size 1, 3 or 4 holds the channels; otherwise
+    the second axis does. Small dtypes are kept; all others become float32.
     """
     if x.dtype == object or x.dtype.kind not in "buif":
         raise DataError(f"{what}: x holds {x.dtype} values; it must be an array of numbers", code="wrong-array-type")
@@ -148,7 +148,7 @@ def channels_first(x: Array, what: str) -> Array:
         )
     if 0 in x.shape:
         raise DataError(
-            f"{what}: x has shape {x.shape} and so holds nothing; leave it out or fill it", code="empty-array"
+            f"{what}: x has shape {x.shape} and holds no values; leave it out or fill it", code="empty-array"
         )
     if x.ndim == 3:
         x = x[:, None]
@@ -170,20 +170,14 @@ def _first_row(marked: Array) -> int:
 
 
 def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tuple[Indices, tuple[str, ...]]:
-    """Class numbers and names. Integers with given names are class numbers already; otherwise the classes are the
+    """Class numbers and names. With `class_names`, integers are class numbers already; otherwise the classes are the
     different labels, whole numbers in numerical and words in alphabetical order."""
     if y.ndim != 1 or y.dtype.kind not in "buiUf":
         raise DataError(
-            f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word a row",
+            f"{what}: y has shape {y.shape} and type {y.dtype}; it must be one whole number or word per row",
             code="wrong-label-array",
         )
-    if y.dtype.kind == "f":
-        if not np.isfinite(y).all() or not (y == np.floor(y)).all():
-            raise DataError(
-                f"{what}: y holds numbers that are not whole; a class is a whole number or a word",
-                code="labels-not-whole",
-            )
-        y = y.astype(np.int64)
+    y = whole_numbers(y, what)
     if len(y) == 0:
         raise DataError(f"{what}: y is empty; a data set needs rows", code="empty-array")
     if class_names is None:
@@ -200,6 +194,18 @@ def number_classes(y: Array, class_names: Sequence[str] | None, what: str) -> tu
             code="label-out-of-range",
         )
     return numbers, names
+
+
+def whole_numbers(y: Array, what: str) -> Array:
+    """Labels that are floats as integers; all others as they are."""
+    if y.dtype.kind != "f":
+        return y
+    if not np.isfinite(y).all() or not (y == np.floor(y)).all():
+        raise DataError(
+            f"{what}: y holds numbers that are not whole; a class is a whole number or a word",
+            code="labels-not-whole",
+        )
+    return y.astype(np.int64)
 
 
 def _number_words(y: Array, names: tuple[str, ...], what: str) -> Indices:

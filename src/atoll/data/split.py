@@ -1,8 +1,8 @@
 """Each client's own train, validation and test rows.
 
-Every part has no rows or at least two. What a client gets depends on the seed, its name and its own rows only, so
-adding a client never changes another one's split. The work is done for all clients at once: only drawing the random
-numbers goes client by client.
+Every part has no rows or at least two. A client's split depends only on the seed, its name and its own rows, so adding
+a client never changes the split of another. All clients are split at once; only the random numbers are drawn client by
+client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shares = tuple[float, float, float]  # train, validation, test
 
 
 def check_shares(shares: Shares) -> None:
-    """Refuse shares that are negative, leave nothing to train on or do not sum to 1."""
+    """Refuse shares that are negative, leave no training rows or do not sum to 1."""
     shown = "/".join(f"{share:g}" for share in shares)
     if len(shares) != 3 or not all(np.isfinite(share) and 0 <= share <= 1 for share in shares):
         raise DataError(
@@ -35,14 +35,14 @@ def check_shares(shares: Shares) -> None:
         )
     if shares[0] <= 0:
         raise DataError(
-            f"split {shown}: nothing is left to train on; the first share must be above 0", code="invalid-split"
+            f"split {shown}: no rows are left to train on; the first share must be above 0", code="invalid-split"
         )
 
 
 def counts(sizes: Indices, shares: Shares) -> Indices:
     """Rows per client and part, clients x 3.
 
-    Shares are rounded to whole rows; a part of one row takes a second one. Where that leaves fewer than two training
+    Shares are rounded to whole rows; a part of one row takes a second one. If that leaves fewer than two training
     rows, the test part is dropped first, then the validation part.
     """
     parts: Indices = np.floor(sizes[:, None] * np.array(shares) + 0.5 + 1e-9).astype(np.int64)
@@ -63,8 +63,9 @@ def split(
 
     blocks:
         random      stratified: in every part a class has its share of rows, within one row (small clients: two)
-        contiguous  the client's rows in their order: first block trains, next validates, last tests
-        by_class    the same within every class: stratified, and still only two seams per class for a time series
+        contiguous  the client's rows in their order: the first block is for training, the next for validation, the last
+                    for testing
+        by_class    the same within every class: stratified, with only two boundaries per class of a time series
     """
     check_shares(shares)
     sizes = partition.sizes
@@ -78,7 +79,7 @@ def split(
     wanted = counts(sizes, shares)
     bounds = partition.offsets[:-1, None] + np.concatenate([np.zeros((len(sizes), 1), int), wanted.cumsum(1)], axis=1)
     owner = partition.owners()
-    # Within a client rows are taken in the data's own order, so that time stays time and shuffling is the split's.
+    # A client's rows are in the order of the data, so that time series stay in order; only the split shuffles.
     rows = partition.rows[np.lexsort((partition.rows, owner))]
     if blocks == "contiguous":
         return rows, bounds
@@ -94,7 +95,7 @@ def split(
 
 
 def as_published(partition: Partition, parts: Indices, names: list[str]) -> tuple[Indices, Indices]:
-    """The same as `split`, where every row's part (0, 1, 2) is given with the data."""
+    """As `split`, for data that comes with the part (0, 1, 2) of every row."""
     owner = partition.owners()
     given = parts[partition.rows]
     rows = partition.rows[np.lexsort((partition.rows, given, owner))]
@@ -127,8 +128,8 @@ def _stratify(partition: Partition, wanted: Indices, offset: npt.NDArray[np.floa
     """The part of every position when each client's rows are sorted by class.
 
     Systematic sampling: the test rows are taken at equal distances along the sorted rows, then the validation rows
-    along what remains. Equal distances stratify; the client's random offset keeps small clients from always giving
-    the same classes away.
+    along what remains. Equal distances stratify; the client's random offset keeps small clients from always losing
+    the same classes.
     """
     sizes = partition.sizes
     position = np.arange(len(owner)) - np.repeat(partition.offsets[:-1], sizes)
@@ -141,7 +142,7 @@ def _stratify(partition: Partition, wanted: Indices, offset: npt.NDArray[np.floa
 
 
 def _every(position: Indices, total: Indices, take: Indices, offset: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Exactly `take` of the positions 0 ... total-1, evenly spaced, beginning at a random place."""
+    """Exactly `take` of the positions 0 ... total-1, evenly spaced, starting at a random position."""
     start = np.floor(offset * total).astype(np.int64)
     chosen: npt.NDArray[np.bool_] = ((position + 1) * take + start) // total > (position * take + start) // total
     return chosen

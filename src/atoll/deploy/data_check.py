@@ -1,4 +1,4 @@
-"""A look at a site's data before it joins: can it be read, and what is in it."""
+"""A check of a site's data before it joins: whether it can be read, and what it holds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from atoll.errors import DataError
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What `atoll site join` tells about the data, to the site itself only."""
+    """What `atoll site join` shows of the data, to the site itself only."""
 
     rows: int
     form: str
     columns: tuple[str, ...]
     classes: tuple[str, ...]
     per_class: tuple[int, ...]
-    note: str  # what an experiment must set for this data, or ""
+    note: str  # what an experiment must allow for, or ""
 
 
 def look(place: Path, label: str, name: str) -> DataSummary:
@@ -39,7 +39,7 @@ def look(place: Path, label: str, name: str) -> DataSummary:
     try:
         return _read(place, settings, name, "")
     except DataError as problem:
-        # Gaps and words are no fault of the data: an experiment can allow for them.
+        # Gaps and text are not errors: an experiment can allow for them.
         allowing = settings.model_copy(update={"missing": "zero", "categories": "code"})
         try:
             return _read(place, allowing, name, f"experiments must allow for this: {problem}")
@@ -48,15 +48,15 @@ def look(place: Path, label: str, name: str) -> DataSummary:
 
 
 def _read(place: Path, settings: DataSettings, name: str, note: str) -> DataSummary:
-    told = describe(place, settings)
-    if len(told["labels"]) == 1 and not told.get("classes"):
-        # One class is enough for a site: others have the rest. The reader wants two, so it gets one without rows.
-        told["labels"] = [*told["labels"], told["labels"][0] + (1 if told.get("numbered") else "-")]
-    form, _ = agree({name: told})
-    source = read(place, form, settings, name)
+    description = describe(place, settings)
+    if len(description.labels) == 1 and not description.classes:
+        # One class is enough for a site, since others have the rest. An agreement needs two: add one without rows.
+        more = description.labels[0] + (1 if description.numbered else "-")  # type: ignore[operator]
+        description = description.model_copy(update={"labels": [description.labels[0], more]})
+    source = read(place, agree({name: description}), settings, name)
     counts = np.bincount(source.y, minlength=source.schema.outputs).tolist()
     held = [(word, count) for word, count in zip(source.schema.classes, counts, strict=True) if count]
     shape = " x ".join(str(size) for size in source.schema.shape)
-    words = f"{shape} columns" if source.schema.kind == "table" else f"images of {shape}"
+    form = f"{shape} columns" if source.schema.kind == "table" else f"images of {shape}"
     classes, per_class = (word for word, _ in held), (count for _, count in held)
-    return DataSummary(len(source.y), words, source.schema.features, tuple(classes), tuple(per_class), note)
+    return DataSummary(len(source.y), form, source.schema.features, tuple(classes), tuple(per_class), note)

@@ -113,7 +113,7 @@ class SiteNode:
         if refusal is not None:
             return answer | {"error": self._refused(refusal)}
         try:
-            return answer | {"told": _describe(self.site, message["data"])}
+            return answer | {"description": _describe(self.site, message["data"])}
         except DataError as problem:
             log.warning("atoll: %s", problem)
             return answer | {"error": str(problem)}
@@ -152,7 +152,7 @@ class SiteNode:
         with run_folder(self.site.folder, outer["run"]) as folder:
             tensors = TensorFolder(folder / "tensors")
             try:
-                message = wire.decode(outer["letter"].tobytes(), tensors)
+                message = wire.decode(outer["message"].tobytes(), tensors)
             except WireError:
                 if not tensors.missed:
                     raise
@@ -206,9 +206,9 @@ class SiteNode:
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
-    """The site's data as agreed: prepared once per run, then mapped from the run's folder.
+    """The site's data in the agreed form: prepared once per run, then mapped from the run's folder.
 
-    The copy is bound to the agreement. Without a copy the site's files are read again and must not have changed.
+    The copy is valid for one preparation only. Without a copy the site's files are read again and must be unchanged.
     """
     from atoll.data import Federated
 
@@ -224,7 +224,7 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     prepared = _prepare_data(site, preparation)
     if prepared.federated.digest() != preparation["digest"]:
         raise DataError(
-            f"'{site.data}': the data has changed since the run began; restore it, or start a new run",
+            f"'{site.data}': the data has changed since the run started; restore it, or start a new run",
             code="data-changed",
         )
     federated = prepared.scaled(preparation["mean"], preparation["deviation"])
@@ -237,13 +237,15 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
 def _describe(site: Site, table: Payload) -> Payload:
     from atoll.data.files.site import describe
 
-    return describe(site.data, _settings(table))
+    return describe(site.data, _settings(table)).model_dump(mode="json")
 
 
 def _prepare_data(site: Site, message: Payload) -> Prepared:
+    from atoll.data.files.agreement import Agreement
     from atoll.data.files.site import prepare
 
-    return prepare(site.data, message["form"], _settings(message["data"]), site.name, message["seed"])
+    agreement = Agreement.model_validate(message["agreement"])
+    return prepare(site.data, agreement, _settings(message["data"]), site.name, message["seed"])
 
 
 def _settings(table: Payload) -> DataSettings:

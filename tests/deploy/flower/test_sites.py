@@ -68,9 +68,9 @@ def test_other_image_sizes_are_refused_on_both_sides(tmp_path: Path) -> None:
     sites = ThreeSites(tmp_path / "sites", images=True)
     write_images(sites.root / "apart" / "west" / "data" / "anything.npz", 2, side=9)
     text = opening_refused(sites, tmp_path)
-    reason = "its rows have shape 9x9 uint8, at site 'north' 8x8 uint8; all sites need the same"
-    assert f"site 'west': {reason}" in text
-    assert reason in notice(sites, "west")
+    named = ("(9, 9)", "site 'north'", "(8, 8)")
+    assert "site 'west'" in text and all(value in text for value in named)
+    assert all(value in notice(sites, "west") for value in named)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites:
         ("age,weight,dose,result\n1,2,3,well\n4,5,6,ill\n", "has no label column 'outcome'"),
         ("age,weight,dose,outcome\n1,2,x,well\n4,5,6,ill\n", "'x' is not a finite number"),
         ("age,weight,dose,outcome\n1,2,,well\n4,5,6,ill\n", "the value is missing"),
-        ("age,weight,dose,outcome\n1,2,3,0\n4,5,6,1\n", "one labels by words"),
+        ("age,weight,dose,outcome\n1,2,3,0\n4,5,6,1\n", "its labels are numbers"),
     ],
 )
 def test_a_site_says_what_is_wrong_with_its_data(tmp_path: Path, sites: ThreeSites, text: str, words: str) -> None:

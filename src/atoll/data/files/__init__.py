@@ -1,1 +1,1 @@
-"""Own data: folders of CSV files, NumPy archives and images, and the data of one site."""
+"""Own data in files: CSV tables, NPZ archives and images, of a folder of clients or of one site."""

@@ -1,4 +1,4 @@
-"""A data set of the catalogue as one file per client, in the form that folders of own data have."""
+"""Export of a data set of the catalogue as a folder of own data, one file per client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from atoll.data import catalog
-from atoll.data.loading import deal
+from atoll.data.loading import assign_rows
 from atoll.data.naming import check_names
 from atoll.data.partition import Indices
 from atoll.data.settings import parse_partition
@@ -29,37 +29,34 @@ def export(
     seed: int,
     data_dir: Path | None = None,
 ) -> list[tuple[Path, int]]:
-    """Deal the training rows out and write OUT/CLIENT.csv (tables) or .npz (images); each file and its rows.
-
-    Nothing is overwritten. `names` are given to the clients in order.
+    """Partition the training rows and write OUT/CLIENT.csv (tables) or .npz (images). Returns each file and its number
+    of rows. No file is overwritten. `names` are the names of the clients, in order.
     """
     if names is not None:
         check_names(names)
         if clients not in (None, len(names)):
             raise DataError(
-                f"--clients {clients}: {len(names)} names were given; give as many, or leave one of them out",
+                f"--clients {clients}: {len(names)} names were given; give the same number, or leave one option out",
                 code="client-names-mismatch",
             )
         clients = len(names)
     source = catalog.read(name, data_dir)
     kind = parse_partition(rule or ("iid" if source.groups is None else "natural"))
-    dealt, own_names = deal(source, kind, clients, stream(seed, "partition"))
-    called = list(names) if names is not None else own_names
+    assigned, own_names = assign_rows(source, kind, clients, stream(seed, "partition"))
+    client_names = list(names) if names is not None else own_names
     suffix = "csv" if source.schema.kind == "table" else "npz"
-    paths = [out / f"{client}.{suffix}" for client in called]
+    paths = [out / f"{client}.{suffix}" for client in client_names]
     for path in paths:
         if path.parent != out or path.name.startswith("."):
             raise DataError(
-                f"client name '{path.stem}': cannot be the name of a file; choose another", code="invalid-client-name"
+                f"client name '{path.stem}': cannot be a file name; choose another", code="invalid-client-name"
             )
         if path.exists():
-            raise DataError(
-                f"'{path}' exists already and nothing is overwritten; choose another --out", code="file-exists"
-            )
+            raise DataError(f"'{path}' exists and is not overwritten; choose another --out", code="file-exists")
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for place, path in enumerate(paths):
-        rows = dealt.client(place)
+        rows = assigned.client(place)
         (_write_table if suffix == "csv" else _write_archive)(source, rows, path)
         written.append((path, len(rows)))
     return written
@@ -72,7 +69,7 @@ def _write_table(source: Source, rows: Indices, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow([*features, LABEL])
         for row in rows:
-            # The shortest digits that are read back as the same number; a gap stays one.
+            # The shortest digits that read back as the same number; a gap stays a gap.
             cells = ["" if np.isnan(value) else str(value) for value in source.x[row].astype(np.float32)]
             writer.writerow([*cells, schema.classes[source.y[row]]])
 

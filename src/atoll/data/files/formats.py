@@ -1,6 +1,7 @@
-"""File formats: numpy archives, idx, CIFAR's binary records, MATLAB. None of them can run code; no pickle is read.
+"""File formats: NumPy archives, idx, CIFAR's binary records, MATLAB. None of them can run code; no pickle is read.
 
-Each reader checks the structure and gives a one-line `DataError` for a file that is cut, damaged or something else.
+Each reader checks the structure and raises a one-line `DataError` for a file that is truncated, damaged or of another
+format.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BROKEN = (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFil
 
 
 def read_npz(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Array]:
-    """Named arrays of a numpy archive; refuses object arrays, which would need pickle."""
+    """Named arrays of a NumPy archive; refuses object arrays, which need pickle."""
     try:
         archive: Any = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -69,7 +70,7 @@ def read_idx(path: Path) -> Bytes:
         ) from None
     if zeros != 0 or kind != 8 or int(np.prod(shape)) != len(raw) - 4 - 4 * axes:
         raise DataError(
-            f"'{path}' is not an idx file of bytes or is cut short; make or copy it again", code="file-damaged"
+            f"'{path}' is not an idx file of bytes or is truncated; make or copy it again", code="file-damaged"
         )
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
 
@@ -114,7 +115,7 @@ def read_mat(path: Path) -> dict[str, Array]:
 
     try:
         content: dict[str, Any] = loadmat(io.BytesIO(path.read_bytes()))
-    except Exception as error:  # the MATLAB reader raises whatever a damaged file provokes
+    except Exception as error:  # a damaged file can make the MATLAB reader raise anything
         raise DataError(
             f"'{path}' is not a readable .mat file ({_short(error)}); make or copy it again", code="file-damaged"
         ) from None
@@ -122,6 +123,6 @@ def read_mat(path: Path) -> dict[str, Array]:
 
 
 def _short(error: BaseException) -> str:
-    """The first line of an error, not too long: it goes into a one-line message."""
+    """The first line of an error, shortened for a one-line message."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     return text[0][:100]

@@ -1,11 +1,8 @@
-"""One site's own data, where nobody sees the data of all: described, agreed upon, and prepared in the same words.
+"""One site's own data: described for the server, then read in the agreed form and prepared beside the files.
 
-    describe   on the site: columns or shapes, and the classes there are. No row leaves.
-    agree      on the server (`agreement.py`): the form that all sites' data has
-    prepare    on the site: its rows in that form, split by the run's seed and the site's name; what leaves are the
-               sizes of the parts, the moments for `scale = "federated"`, and label counts where the site allows it
-
-The functions are those that read a folder of all clients, so the same files give the same numbers here and there.
+What leaves the site: its description, the sizes of the parts, the moments for `scale = "federated"`, and label counts
+where the site allows it. A site reads with the same code as a folder, so the same files give the
+same numbers either way.
 """
 
 from __future__ import annotations
@@ -15,157 +12,70 @@ from pathlib import Path
 
 import numpy as np
 
-from atoll.core.messages import Array, Payload
+from atoll.core.messages import Array
 from atoll.data.federated import Federated
-from atoll.data.files.folder import check, check_rows, words
-from atoll.data.files.formats import read_npz
-from atoll.data.files.images import SUFFIXES, look_at, pixels
-from atoll.data.files.tables import CsvTable, class_labels, features_of, one_table, read_csv, words_of
+from atoll.data.files.agreement import Agreement, ClientFiles, DataDescription
+from atoll.data.files.folder import data_files, open_file
+from atoll.data.files.images import ImageFolder
 from atoll.data.loading import preparation
 from atoll.data.partition import natural
 from atoll.data.preprocess import Moments, Scaling, fit, moments, to_float
 from atoll.data.rows import prepare as split_and_fill
-from atoll.data.settings import SITES as SITES
 from atoll.data.settings import DataSettings
 from atoll.data.source import Source, make_source
 from atoll.errors import DataError
 
 
-@dataclass(frozen=True)
-class SiteFiles:
-    """Where a site's rows are: one CSV file, one NPZ file, or pictures as class/name.png."""
-
-    kind: str
-    paths: list[Path]
-
-
-def find_files(place: Path) -> SiteFiles:
-    """A site is one client: one table, one archive, or one folder of pictures."""
+def open_site(place: Path) -> ClientFiles:
+    """A site is one client: one table, one archive, or one folder of images."""
     if not place.exists():
         raise DataError(
             f"'{place}' does not exist; name the file or folder of this site's data", code="no-such-data-folder"
         )
-    candidates = [place] if place.is_file() else sorted(path for path in place.iterdir() if path.is_file())
-    found = [path for path in candidates if path.suffix.lower() in (".csv", ".npz") and not path.name.startswith(".")]
+    found = data_files(place)
     if len(found) > 1:
         raise DataError(
             f"'{place}' holds {len(found)} CSV or NPZ files; a site is one client: keep one file there",
             code="several-site-files",
         )
     if found:
-        return SiteFiles(found[0].suffix.lower().removeprefix("."), found)
-    shown = sorted(path for path in place.glob("*/*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    shown = [path for path in shown if not any(part.startswith(".") for part in path.relative_to(place).parts)]
-    if not shown:
+        return open_file(found[0])
+    images = ImageFolder.open(place)
+    if not images.images:
         raise DataError(
-            f"'{place}' holds no data: put one CSV or NPZ (x, y) file there, or pictures as class/name.png",
+            f"'{place}' holds no data: put one CSV or NPZ (x, y) file there, or images as class/name.png",
             code="no-data-files",
         )
-    return SiteFiles("pictures", shown)
+    return images
 
 
-def describe(place: Path, settings: DataSettings) -> Payload:
-    """What the server is told of a site's data before a run: enough to see whether all sites' data is of one form."""
-    files = find_files(place)
-    if files.kind == "csv":
-        return _describe_table(read_csv(files.paths[0]), settings)
-    if files.kind == "npz":
-        return _describe_archive(files.paths[0], settings)
-    size, grey = look_at(files.paths)
-    classes = sorted({path.parent.name for path in files.paths})
-    return {"kind": "pictures", "size": list(size), "grey": grey, "labels": classes}
+def describe(place: Path, settings: DataSettings) -> DataDescription:
+    """What the server learns of a site's data before a run. No row is part of it."""
+    return open_site(place).describe(settings)
 
 
-def _describe_table(table: CsvTable, settings: DataSettings) -> Payload:
-    features, text = features_of(table, settings.label)
-    check_rows(len(table.rows), table.path)
-    labels = class_labels([table], settings.label)
-    one_table(
-        table,
-        settings.label,
-        features,
-        {name: words_of(table, name) for name in text} if settings.categories != "refuse" else {},
-        settings.categories,
-        settings.missing or "refuse",
-    )  # what cannot be read is said now
-    return {
-        "kind": "csv",
-        "features": features,
-        "text": {name: words_of(table, name) for name in text},
-        "numbered": labels.dtype.kind == "i",
-        "labels": np.unique(labels).tolist(),
-    }
-
-
-def _describe_archive(path: Path, settings: DataSettings) -> Payload:
-    arrays = read_npz(path, ("x", "y"), ("feature_names", "class_names"))
-    check(path, arrays, path, arrays, settings.missing or "refuse")
-    x, y = arrays["x"], arrays["y"]
-    return {
-        "kind": "npz",
-        "shape": list(x.shape[1:]),
-        "dtype": x.dtype.name if x.ndim > 2 else "",  # bytes are divided by 255 and floats are not
-        "features": words(arrays, "feature_names"),
-        "classes": words(arrays, "class_names"),
-        "numbered": y.dtype.kind != "U",
-        "labels": np.unique(y).tolist(),
-    }
-
-
-def read(place: Path, form: Payload, settings: DataSettings, name: str) -> Source:
-    """The site's rows in the form that was agreed upon."""
-    files = find_files(place)
-    if files.kind != form["kind"]:
+def read(place: Path, agreement: Agreement, settings: DataSettings, name: str) -> Source:
+    """The site's rows in the agreed form."""
+    files = open_site(place)
+    if files.kind != agreement.kind:
         raise DataError(
-            f"'{place}' holds {files.kind} data; the run began with {form['kind']}: put that back", code="data-changed"
+            f"'{place}' holds {files.kind} data; the run started with {agreement.kind}: restore it", code="data-changed"
         )
-    x, labels, features = _rows(files, form, settings)
+    x, y, features = files.read(agreement, settings)
     return make_source(
         x,
-        _class_numbers(labels, form, str(place)),
-        class_names=form["classes"],
+        y,
+        class_names=agreement.classes,
         feature_names=features,
-        groups=np.zeros(len(labels), np.int64),
+        groups=np.zeros(len(y), np.int64),
         group_names=[name],
         what=f"'{place}'",
     )
 
 
-def _rows(files: SiteFiles, form: Payload, settings: DataSettings) -> tuple[Array, Array, list[str] | None]:
-    path = files.paths[0]
-    if files.kind == "csv":
-        table = read_csv(path)
-        if sorted(features_of(table, settings.label)[0]) != sorted(form["features"]):
-            raise DataError(
-                f"'{path}': its columns are not those it had when the run began; put them back", code="data-changed"
-            )
-        rule, missing = settings.categories, settings.missing or "refuse"
-        x, names = one_table(table, settings.label, form["features"], form["text"], rule, missing)
-        return x, class_labels([table], settings.label), names
-    if files.kind == "npz":
-        arrays = read_npz(path, ("x", "y"))
-        return arrays["x"], arrays["y"], form["features"]
-    return pixels(files.paths, form["grey"]), np.array([path.parent.name for path in files.paths]), None
-
-
-def _class_numbers(labels: Array, form: Payload, place: str) -> Array:
-    """The labels as places in the agreed list of classes."""
-    if form["given"]:  # class names came with the data: whole numbers are class numbers already
-        return labels
-    number = {label: code for code, label in enumerate(form["labels"])}
-    found, inverse = np.unique(labels, return_inverse=True)
-    plain = [int(label) if form["numbered"] else str(label) for label in found.tolist()]
-    for label in plain:
-        if label not in number:
-            raise DataError(
-                f"'{place}': label '{label}' was not there when the run began; put the data back", code="data-changed"
-            )
-    return np.array([number[label] for label in plain], dtype=np.int64)[inverse]
-
-
 @dataclass(frozen=True)
 class Prepared:
-    """A site's rows, split and filled but not scaled by anybody else's numbers."""
+    """A site's rows, split and with gaps filled, before the scaling that all sites share."""
 
     federated: Federated
     scale: str
@@ -175,12 +85,12 @@ class Prepared:
         """What leaves the site for `scale = "federated"`."""
         if self.scale != "federated":
             return None
-        held = self.federated.holdings
+        held = self.federated.client_rows
         return moments(to_float(np.take(held.x, held.rows_of(0, "train"), axis=0), self.logarithm))
 
     def scaled(self, mean: Array, deviation: Array) -> Federated:
-        """The site's data as its networks see it; the arrays are the pooled scaling of all sites (or empty)."""
-        held = self.federated.holdings
+        """The site's data as its networks receive it; the arrays are the scaling of all sites together, or empty."""
+        held = self.federated.client_rows
         scaling = Scaling(self.logarithm, mean, deviation)
         if self.scale == "client":
             own = np.take(held.x, held.rows_of(0, "train"), axis=0)
@@ -188,9 +98,9 @@ class Prepared:
         return Federated(self.federated.schema, replace(held, scaling=scaling))
 
 
-def prepare(place: Path, form: Payload, settings: DataSettings, name: str, seed: int) -> Prepared:
-    """The site's own split and gaps filled, by the same rules as where all clients' data is in one place."""
-    source = read(place, form, settings, name)
+def prepare(place: Path, agreement: Agreement, settings: DataSettings, name: str, seed: int) -> Prepared:
+    """Read, split and fill the site's rows by the rules that apply to a folder of all clients."""
+    source = read(place, agreement, settings, name)
     rules = preparation(settings, source)
     assert source.groups is not None
     held = split_and_fill(source, natural(source.groups), [name], replace(rules, scale="none"), seed)

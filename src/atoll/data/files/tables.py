@@ -1,43 +1,179 @@
-"""From tables of words to numbers, by declared rules that are the same for all clients.
+"""One client's rows in a CSV table, turned into numbers by declared rules that are the same for all clients.
 
-A feature whose every value is a number in every file is a number; any other is text, which needs the setting
-`categories`: `code` numbers its different values in alphabetical order, `onehot` makes one column of each.
-An empty cell, NA, NaN, null, None or ? is a missing value: a gap among numbers (`missing` says how it is filled),
-a category of its own among words. Missing values are refused unless `missing` is set.
+A column whose values are numbers in every file is numeric; any other is text, which needs the setting `categories`:
+`code` numbers its different values in alphabetical order, `onehot` makes one column of each.
+An empty cell, NA, NaN, null, None or ? is a missing value: a gap in a numeric column (`missing` says how it is filled),
+a category of its own in a text column. Missing values are refused unless `missing` is set.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from atoll.core.messages import Array
-from atoll.data.source import Missing
+from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind
+from atoll.data.partition import check_rows
+from atoll.data.settings import DataSettings
 from atoll.errors import DataError, nearest
 
 if TYPE_CHECKING:
     from _csv import Reader
 
 
+ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+UNKNOWN = "(missing)"
+
+Doubles = npt.NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class CsvTable:
-    """Cells as text without surrounding blanks; `lines` says where in the file each row stands."""
+    """Cells as text without surrounding blanks; `lines` gives the line in the file of each row."""
 
+    kind: ClassVar[Kind] = "csv"
     path: Path
     columns: list[str]
     rows: list[list[str]]
     lines: list[int]
+    _parsed: dict[str, Doubles | None] = field(default_factory=dict, repr=False, compare=False)
 
     def column(self, name: str) -> list[str]:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
+
+    def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
+        features = self._features(settings)
+        check_rows(len(self.rows), self.path)
+        if (settings.missing or "refuse") == "refuse":
+            self._refuse_gaps(features)
+        text = [name for name in features if name in as_text or self._numbers(name) is None]
+        if text and settings.categories == "refuse":
+            raise DataError(self._not_numeric(text[0]), code="column-not-numeric")
+        return DataDescription(
+            kind=self.kind,
+            features=features,
+            text={name: np.unique(self._words(name)).tolist() for name in text},
+            labels=np.unique(self._labels(settings.label, settings.label in as_text)).tolist(),
+        )
+
+    def read(self, agreement: Agreement, settings: DataSettings) -> FileRows:
+        features = agreement.features or []
+        if sorted(self._features(settings)) != sorted(features):
+            raise DataError(
+                f"'{self.path}': the columns are not those of the start of the run; restore the file",
+                code="data-changed",
+            )
+        blocks: list[Doubles] = []
+        names: list[str] = []
+        for feature in features:
+            block, titles = self._block(feature, agreement.text.get(feature), settings.categories)
+            blocks.append(block)
+            names += titles
+        with np.errstate(over="ignore"):
+            x = np.concatenate(blocks, axis=1).astype(np.float32)
+        words = agreement.labels is not None and isinstance(agreement.labels[0], str)
+        return FileRows(x, agreement.class_numbers(self._labels(settings.label, words), self.path), names)
+
+    def _block(self, feature: str, categories: list[str] | None, rule: str) -> tuple[Doubles, list[str]]:
+        """One column of numbers or codes, or one column per category; and their names."""
+        if categories is None:
+            numbers = self._numbers(feature)
+            if numbers is None:
+                raise DataError(self._not_numeric(feature), code="column-not-numeric")
+            return numbers[:, None], [feature]
+        known, words = np.array(categories, dtype=np.str_), self._words(feature)
+        if not np.isin(words, known).all():
+            raise DataError(
+                f"'{self.path}', column '{feature}': a value was not there when the run started; restore the file",
+                code="data-changed",
+            )
+        codes = np.searchsorted(known, words)
+        if rule == "code":
+            return codes.astype(np.float64)[:, None], [feature]
+        return np.eye(len(known))[codes], [f"{feature}={name}" for name in categories]
+
+    def _features(self, settings: DataSettings) -> list[str]:
+        """All columns besides the label and the client's name."""
+        if settings.label not in self.columns:
+            raise DataError(
+                f"'{self.path}' has no label column '{settings.label}'; name the right one with data.label: "
+                f"{nearest(settings.label, self.columns)}",
+                code="label-column-missing",
+            )
+        client = settings.client_column
+        if client is not None and client not in self.columns:
+            raise DataError(
+                f"'{self.path}' has no client column '{client}'; {nearest(client, self.columns)}",
+                code="client-column-missing",
+            )
+        features = [name for name in self.columns if name not in (settings.label, client)]
+        if not features:
+            raise DataError(
+                f"'{self.path}' has no column besides the label; a table needs at least one feature",
+                code="no-feature-columns",
+            )
+        return features
+
+    def _labels(self, label: str, as_words: bool) -> Array:
+        """Whole numbers if every label is one, words otherwise."""
+        words = self.column(label)
+        for line, word in zip(self.lines, words, strict=True):
+            if word.lower() in ABSENT:
+                raise DataError(
+                    f"'{self.path}' line {line} has no label in column '{label}'; add it or remove the row",
+                    code="label-missing",
+                )
+        numbers = None if as_words else self._numbers(label)
+        if numbers is not None and bool((numbers == np.floor(numbers)).all()) and bool((abs(numbers) < 2**53).all()):
+            return numbers.astype(np.int64)
+        return np.array(words, dtype=np.str_)
+
+    def _numbers(self, name: str) -> Doubles | None:
+        """The column as numbers with NaN for gaps, or None if it holds text."""
+        if name not in self._parsed:
+            values = [_number(word) for word in self.column(name)]
+            self._parsed[name] = None if None in values else np.array(values, dtype=np.float64)
+        return self._parsed[name]
+
+    def _words(self, name: str) -> npt.NDArray[np.str_]:
+        """The column as categories."""
+        return np.array([UNKNOWN if word.lower() in ABSENT else word for word in self.column(name)], dtype=np.str_)
+
+    def _refuse_gaps(self, features: list[str]) -> None:
+        for feature in features:
+            for line, word in zip(self.lines, self.column(feature), strict=True):
+                if word.lower() in ABSENT:
+                    raise DataError(
+                        f"'{self.path}' line {line}, column '{feature}': the value is missing; set data.missing to "
+                        "'mean', 'median' or 'zero' to fill it, or remove the row",
+                        code="missing-value",
+                    )
+
+    def _not_numeric(self, feature: str) -> str:
+        line, word = next(
+            (line, word) for line, word in zip(self.lines, self.column(feature), strict=True) if _number(word) is None
+        )
+        return (
+            f"'{self.path}' line {line}, column '{feature}': '{word[:40]}' is not a finite number; set "
+            "data.categories to 'code' or 'onehot' to allow text, or remove the column"
+        )
+
+
+def _number(word: str) -> float | None:
+    """A finite number, NaN for a missing value, None for text (infinity and 1_000 count as text)."""
+    try:
+        value = float(word)
+    except ValueError:
+        return math.nan if word.lower() in ABSENT else None
+    return None if math.isinf(value) or "_" in word else value
 
 
 def read_csv(path: Path) -> CsvTable:
@@ -98,184 +234,3 @@ def _check_header(columns: list[str], path: Path) -> list[str]:
                 code="duplicate-column",
             )
     return columns
-
-
-ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-UNKNOWN = "(missing)"
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """All tables' features and labels, file after file."""
-
-    x: npt.NDArray[np.float32]
-    labels: Array
-    features: list[str]
-
-
-def to_numbers(
-    tables: list[CsvTable], label: str, categories: str, missing: Missing, drop: str | None = None
-) -> Numbers:
-    """Features and labels of all tables; `drop` is a column that is neither (the client's name)."""
-    features = _features(tables, label, drop)
-    if missing == "refuse":
-        _refuse_gaps(tables, features)
-    blocks: list[npt.NDArray[np.float64]] = []
-    names: list[str] = []
-    for feature in features:
-        pieces = [_as_numbers(table.column(feature)) for table in tables]
-        if all(piece is not None for piece in pieces):
-            blocks.append(np.concatenate([piece for piece in pieces if piece is not None])[:, None])
-            names.append(feature)
-            continue
-        if categories == "refuse":
-            raise DataError(_text_message(tables, feature), code="column-not-numeric")
-        block, titles = _categories([word for table in tables for word in table.column(feature)], feature, categories)
-        blocks.append(block)
-        names += titles
-    with np.errstate(over="ignore"):
-        x = np.concatenate(blocks, axis=1).astype(np.float32)
-    return Numbers(x, class_labels(tables, label), names)
-
-
-def features_of(table: CsvTable, label: str) -> tuple[list[str], list[str]]:
-    """The feature columns of one table, and those among them that are text."""
-    features = _features([table], label, None)
-    return features, [name for name in features if _as_numbers(table.column(name)) is None]
-
-
-def words_of(table: CsvTable, feature: str) -> list[str]:
-    """The different values of a text column, in alphabetical order."""
-    found: list[str] = np.unique(np.array(_filled(table.column(feature)), dtype=np.str_)).tolist()
-    return found
-
-
-def one_table(
-    table: CsvTable, label: str, features: list[str], known: Mapping[str, list[str]], categories: str, missing: Missing
-) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """One client's features as `to_numbers` gives them, where columns and words of all clients are known already."""
-    if missing == "refuse":
-        _refuse_gaps([table], features)
-    blocks: list[npt.NDArray[np.float64]] = []
-    names: list[str] = []
-    for feature in features:
-        words = table.column(feature)
-        numbers = None if feature in known else _as_numbers(words)
-        if numbers is not None:
-            blocks.append(numbers[:, None])
-            names.append(feature)
-            continue
-        if categories == "refuse" or feature not in known:
-            raise DataError(_text_message([table], feature), code="column-not-numeric")
-        found = np.array(known[feature], dtype=np.str_)
-        filled = np.array(_filled(words), dtype=np.str_)
-        if not np.isin(filled, found).all():
-            raise DataError(
-                f"'{table.path}', column '{feature}': a word that was not there when the run began", code="data-changed"
-            )
-        block, titles = _coded(np.searchsorted(found, filled), found.tolist(), feature, categories)
-        blocks.append(block)
-        names += titles
-    with np.errstate(over="ignore"):
-        return np.concatenate(blocks, axis=1).astype(np.float32), names
-
-
-def class_labels(tables: list[CsvTable], label: str) -> Array:
-    """The labels of all tables: whole numbers if every one of them is, words otherwise."""
-    words: list[str] = []
-    for table in tables:
-        column = table.column(label)
-        for line, word in zip(table.lines, column, strict=True):
-            if word.lower() in ABSENT:
-                raise DataError(
-                    f"'{table.path}' line {line} has no label in column '{label}'; add it or remove the row",
-                    code="label-missing",
-                )
-        words += column
-    numbers = _as_numbers(words)
-    if numbers is not None and bool((numbers == np.floor(numbers)).all()) and bool((abs(numbers) < 2**53).all()):
-        return numbers.astype(np.int64)
-    return np.array(words, dtype=np.str_)
-
-
-def _features(tables: list[CsvTable], label: str, drop: str | None) -> list[str]:
-    """The feature columns, in the first file's order; every file must have the same ones."""
-    first = tables[0]
-    for table in tables:
-        if label not in table.columns:
-            raise DataError(
-                f"'{table.path}' has no label column '{label}'; name the right one with data.label: "
-                f"{nearest(label, table.columns)}",
-                code="label-column-missing",
-            )
-        different = sorted(set(table.columns) ^ set(first.columns))
-        if different:
-            holder, other = (table, first) if different[0] in table.columns else (first, table)
-            raise DataError(
-                f"column '{different[0]}' is in '{holder.path}' but not in '{other.path}'; "
-                "all clients need the same columns",
-                code="columns-differ",
-            )
-    features = [name for name in first.columns if name not in (label, drop)]
-    if not features:
-        raise DataError(
-            f"'{first.path}' has no column besides the label; a table needs at least one feature",
-            code="no-feature-columns",
-        )
-    return features
-
-
-def _refuse_gaps(tables: list[CsvTable], features: list[str]) -> None:
-    for table in tables:
-        for feature in features:
-            for line, word in zip(table.lines, table.column(feature), strict=True):
-                if word.lower() in ABSENT:
-                    raise DataError(
-                        f"'{table.path}' line {line}, column '{feature}': the value is missing; set data.missing to "
-                        "'mean', 'median' or 'zero' to fill it, or remove the row",
-                        code="missing-value",
-                    )
-
-
-def _as_numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
-    """The column as numbers with NaN for gaps, or None if one of them is text."""
-    values = [_number(word) for word in words]
-    return None if None in values else np.array(values, dtype=np.float64)
-
-
-def _number(word: str) -> float | None:
-    """A finite number, NaN for a missing value, None for text (infinity and 1_000 count as text)."""
-    try:
-        value = float(word)
-    except ValueError:
-        return math.nan if word.lower() in ABSENT else None
-    return None if math.isinf(value) or "_" in word else value
-
-
-def _text_message(tables: list[CsvTable], feature: str) -> str:
-    for table in tables:
-        for line, word in zip(table.lines, table.column(feature), strict=True):
-            if _number(word) is None:
-                return (
-                    f"'{table.path}' line {line}, column '{feature}': '{word[:40]}' is not a finite number; set "
-                    "data.categories to 'code' or 'onehot' to allow text, or remove the column"
-                )
-    raise AssertionError("a text column without text")
-
-
-def _categories(words: list[str], feature: str, rule: str) -> tuple[npt.NDArray[np.float64], list[str]]:
-    """One column of codes, or one column a category."""
-    found, codes = np.unique(np.array(_filled(words), dtype=np.str_), return_inverse=True)
-    return _coded(codes, found.tolist(), feature, rule)
-
-
-def _filled(words: list[str]) -> list[str]:
-    return [UNKNOWN if word.lower() in ABSENT else word for word in words]
-
-
-def _coded(
-    codes: npt.NDArray[np.int64], found: list[str], feature: str, rule: str
-) -> tuple[npt.NDArray[np.float64], list[str]]:
-    if rule == "code":
-        return codes.astype(np.float64)[:, None], [feature]
-    return np.eye(len(found))[codes], [f"{feature}={name}" for name in found]

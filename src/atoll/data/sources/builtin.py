@@ -1,4 +1,4 @@
-"""Small data sets that come with scikit-learn: no file, no download."""
+"""Small data sets that are part of scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atoll.data.source import Dataset, Source, make_source
 
 
 def digits(_folder: Path | None = None) -> Source:
-    """1797 handwritten digits of 8x8, sixteen shades, brought to 0 ... 1."""
+    """1797 handwritten digits of 8x8, sixteen shades, scaled to 0 ... 1."""
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()

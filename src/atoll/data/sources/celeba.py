@@ -1,10 +1,10 @@
-"""CelebA by identity, as LEAF deals it out: a client is a person with at least five pictures.
+"""CelebA partitioned by identity, as in LEAF: a client is a person with at least five images.
 
 `celeba` reads the published files: img_align_celeba/*.jpg, list_attr_celeba.txt and identity_CelebA.txt. A class is
-a combination of attributes: Smiling, Male and Mouth_Slightly_Open give the federated NetAdapt paper's eight (9,343
-clients, 200,288 pictures). `celeba_leaf` reads what LEAF's own scripts wrote (all_data/*.json, or train/*.json and
-test/*.json, with users, user_data, x and y) and keeps their clients and labels; a client's train and test rows are
-put together again and split as the settings say. Pictures are stretched to a square, as LEAF does.
+a combination of attributes: Smiling, Male and Mouth_Slightly_Open give the eight of the federated NetAdapt paper
+(9,343 clients, 200,288 images). `celeba_leaf` reads the files of LEAF's own scripts (all_data/*.json, or train/*.json
+and test/*.json, with users, user_data, x and y) with their clients and labels; a client's train and test rows are
+joined and split by the settings. Images are stretched to a square, as in LEAF.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import Schema
-from atoll.data.files.images import ImageFiles, first_place
+from atoll.data.image_files import ImageFiles, first_place
 from atoll.data.naming import group_by_id
 from atoll.data.source import Dataset, Source
 from atoll.errors import DataError, nearest
 
 FOLDER, ATTRIBUTES, IDENTITIES = "img_align_celeba", "list_attr_celeba.txt", "identity_CelebA.txt"
 CHOSEN = ("Smiling", "Male", "Mouth_Slightly_Open")
-LEAST = 5  # pictures of a person
+LEAST = 5  # images of a person
 SIZE = 128
 PLACES = ("", "celeba", "celeba/raw", "raw", "celeba/data/raw", "data/raw")
 
@@ -38,7 +38,7 @@ def leaf_present(folder: Path) -> bool:
 
 
 def read(folder: Path | None, size: int | None = None, attributes: Sequence[str] | None = None) -> Source:
-    """All pictures of people with at least LEAST of them."""
+    """All images of people with at least LEAST of them."""
     root = _root(folder)
     chosen = tuple(CHOSEN if attributes is None else attributes)
     codes = _classes_of(root / ATTRIBUTES, chosen)
@@ -46,7 +46,7 @@ def read(folder: Path | None, size: int | None = None, attributes: Sequence[str]
     for name in codes:
         if name not in owners:
             raise DataError(
-                f"'{root / IDENTITIES}' does not say who is on {name}; put the original file there",
+                f"'{root / IDENTITIES}' has no identity for {name}; put the original file there",
                 code="picture-without-identity",
             )
     people = np.array([owners[name] for name in codes], dtype=np.int64)
@@ -54,17 +54,17 @@ def read(folder: Path | None, size: int | None = None, attributes: Sequence[str]
     kept = np.flatnonzero(counts[where] >= LEAST)
     if not len(kept):
         raise DataError(
-            f"'{root / IDENTITIES}': nobody has {LEAST} pictures; put the original file there", code="too-few-pictures"
+            f"'{root / IDENTITIES}': no person has {LEAST} images; put the original file there", code="too-few-pictures"
         )
     names, labels = list(codes), np.array(list(codes.values()), dtype=np.int64)
     return _source(root, [names[row] for row in kept.tolist()], labels[kept], people[kept], combinations(chosen), size)
 
 
 def read_leaf(folder: Path | None, size: int | None = None, attributes: Sequence[str] | None = None) -> Source:
-    """The pictures that LEAF's files name, with the labels they give."""
+    """The images that LEAF's files list, with their labels."""
     if attributes is not None:
         raise DataError(
-            "data.attributes: LEAF's files hold labels already; leave it out, or use data set 'celeba'",
+            "data.attributes: LEAF's files contain the labels; leave it out, or use data set 'celeba'",
             code="inapplicable-setting",
         )
     if folder is None:
@@ -74,7 +74,7 @@ def read_leaf(folder: Path | None, size: int | None = None, attributes: Sequence
         )
     files, root = _json_files(folder), first_place(folder, PLACES, _has_images)
     if not files or root is None:
-        missing = "all_data/*.json or train/*.json" if not files else f"the pictures in {FOLDER}/"
+        missing = "all_data/*.json or train/*.json" if not files else f"the images in {FOLDER}/"
         raise DataError(
             f"data set 'celeba_leaf' is not in '{folder}': {missing} are missing; put LEAF's folder there",
             code="dataset-files-missing",
@@ -94,7 +94,7 @@ def read_leaf(folder: Path | None, size: int | None = None, attributes: Sequence
 
 
 def combinations(attributes: Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes: those of the attributes that hold, the first one counting most."""
+    """The name of each class: the attributes that are true. The first attribute is the highest bit."""
     found = []
     for number in range(2 ** len(attributes)):
         held = [name for place, name in enumerate(reversed(attributes)) if number >> place & 1]
@@ -107,9 +107,9 @@ def _source(
 ) -> Source:
     groups, clients = group_by_id(people, "person")
     side = SIZE if size is None else size
-    pictures = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
+    images = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
     schema = Schema("image", (3, side, side), classes)
-    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), pictures=pictures)
+    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), images=images)
 
 
 def _root(folder: Path | None) -> Path:
@@ -126,7 +126,7 @@ def _root(folder: Path | None) -> Path:
     if near is not None:
         missing = " and ".join(name for name in (ATTRIBUTES, IDENTITIES) if not (near / name).is_file())
         raise DataError(
-            f"'{near}' has CelebA's pictures but not {missing}; put the published file beside them",
+            f"'{near}' has CelebA's images but not {missing}; put the published file beside them",
             code="dataset-files-missing",
         )
     raise DataError(
@@ -144,7 +144,7 @@ def _has_images(place: Path) -> bool:
 
 
 def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
-    """Picture -> class, from: the number of pictures, the attributes' names, then a name and 1 or -1 for each."""
+    """Image -> class. The file has the number of images, the attributes' names, then a name and 1 or -1 for each."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     known = lines[1].split() if len(lines) > 2 else []
     if not known:
@@ -157,7 +157,7 @@ def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
     for name in chosen:
         if name not in known:
             raise DataError(
-                f"data.attributes: there is no attribute '{name}'; {nearest(name, known)}", code="unknown-attribute"
+                f"data.attributes: unknown attribute '{name}'; {nearest(name, known)}", code="unknown-attribute"
             )
     places = [known.index(name) + 1 for name in chosen]
     codes: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _classes_of(path: Path, chosen: tuple[str, ...]) -> dict[str, int]:
             continue
         if len(words) != len(known) + 1 or any(words[place] not in ("1", "-1") for place in places):
             raise DataError(
-                f"'{path}' line {number} is not a picture and {len(known)} times 1 or -1; correct it",
+                f"'{path}' line {number} is not an image name and {len(known)} values of 1 or -1; correct it",
                 code="malformed-line",
             )
         code = 0
@@ -185,7 +185,7 @@ def _identities(path: Path) -> dict[str, int]:
             continue
         if len(words) != 2 or not words[1].isdecimal():
             raise DataError(
-                f"'{path}' line {number} is not a picture and a person's number; correct it", code="malformed-line"
+                f"'{path}' line {number} is not an image name and a person's number; correct it", code="malformed-line"
             )
         owners[words[0]] = int(words[1])
     return owners
@@ -201,7 +201,7 @@ def _json_files(folder: Path) -> list[Path]:
 
 
 def _leaf_rows(path: Path) -> list[tuple[str, str, int]]:
-    """(user, picture, label) of every row."""
+    """(user, image, label) of every row."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
         rows = []
@@ -211,12 +211,12 @@ def _leaf_rows(path: Path) -> list[tuple[str, str, int]]:
     except (OSError, ValueError, KeyError, TypeError) as problem:
         reason = f"no {problem}" if isinstance(problem, KeyError) else problem
         raise DataError(
-            f"'{path}' is not a file of LEAF ({reason}); write it again with LEAF's scripts", code="file-damaged"
+            f"'{path}' is not a LEAF file ({reason}); write it again with LEAF's scripts", code="file-damaged"
         ) from None
     wrong = next((row for row in rows if row[2] < 0 or "/" in row[1] or ".." in row[1]), None)
     if wrong is not None:
         raise DataError(
-            f"'{path}': {wrong[1]!r} with label {wrong[2]} of user {wrong[0]!r} is no picture with a class",
+            f"'{path}': {wrong[1]!r} with label {wrong[2]} of user {wrong[0]!r} is not an image with a class",
             code="malformed-entry",
         )
     return rows

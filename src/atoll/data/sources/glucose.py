@@ -1,9 +1,9 @@
-"""OhioT1DM: glucose, insulin and meals of 12 people, as rows for the class of glucose half an hour ahead.
+"""OhioT1DM: glucose, insulin and meals of 12 people; the class is the range of glucose half an hour ahead.
 
-The data set cannot be shipped; it is read from its own files, NUMBER-ws-training.xml and NUMBER-ws-testing.xml,
-anywhere below the data folder. A row is a moment of the five-minute grid: glucose, insulin and carbohydrates now, and
-how much each has changed over the last 1 to 12 steps: 3 x 13 = 39 features. The paper gives the number, and names some
-of them in its Eq. 3; which they are in full, and the limits of the seven classes, are our reading.
+The data set may not be redistributed; it is read from its own files, NUMBER-ws-training.xml and NUMBER-ws-testing.xml,
+anywhere below the data folder. A row is a point of the five-minute grid: glucose, insulin and carbohydrates, and the
+change of each over the last 1 to 12 steps: 3 x 13 = 39 features. The paper gives the number, and names some
+of them in its Eq. 3; the full list and the limits of the seven classes are our interpretation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from atoll.errors import DataError
 
 STEP = 300  # seconds
 BACK, AHEAD = 12, 6  # steps
-EDGES = (54.0, 70.0, 100.0, 140.0, 180.0, 250.0)  # mg/dl; a value on an edge belongs above
+EDGES = (54.0, 70.0, 100.0, 140.0, 180.0, 250.0)  # mg/dl; a value on an edge belongs to the class above
 CLASSES = ("below 54", "54 to 70", "70 to 100", "100 to 140", "140 to 180", "180 to 250", "250 and above")
 SIGNALS = ("glucose", "insulin", "carbohydrates")
 FEATURES = tuple(
@@ -34,7 +34,7 @@ Series = npt.NDArray[np.float64]
 
 
 def ohio_t1dm(folder: Path | None) -> Source:
-    """All subjects below the folder; the published division into training and test is the default."""
+    """All subjects below the folder; the published split into training and test is the default."""
     if folder is None:
         raise DataError(
             "data set 'ohio_t1dm' needs its XML files: name their folder with --data-dir or ATOLL_DATA",
@@ -91,7 +91,7 @@ def read_subject(path: Path) -> tuple[Series, Series, Series]:
 
 
 def rows_of(glucose: Series, insulin: Series, carbohydrates: Series) -> tuple[Series, Indices]:
-    """Features and classes of all moments whose glucose is known from an hour before to half an hour after."""
+    """Features and classes of all points whose glucose is known from an hour before to half an hour after."""
     moments = np.arange(BACK, len(glucose) - AHEAD)
     columns = []
     for signal in (glucose, insulin, carbohydrates):
@@ -115,7 +115,7 @@ def _parse(path: Path) -> ElementTree.Element:
 
 
 def _events(root: ElementTree.Element, kind: str, when: str, what: str, path: Path) -> Iterable[tuple[float, float]]:
-    """Seconds and value of all events of a kind, in their order."""
+    """Seconds and value of all events of a kind, in file order."""
     for event in root.iterfind(f"./{kind}/event"):
         try:
             time = datetime.strptime(event.attrib[when], "%d-%m-%Y %H:%M:%S")
@@ -139,7 +139,7 @@ def _add(series: Series, events: Iterable[tuple[float, float]], start: float) ->
 
 
 def _held(events: Iterable[tuple[float, float]], start: float, steps: int) -> Series:
-    """Each value from its moment until the next one's; 0 before the first."""
+    """Each value from its time until the next; 0 before the first."""
     series = np.zeros(steps)
     for time, value in sorted(events):
         place = _place(time, start)

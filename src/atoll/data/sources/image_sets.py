@@ -1,4 +1,4 @@
-"""The image sets of the catalogue, from whichever of their published files is there."""
+"""The image sets of the catalogue, read from any of their published file formats."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def image_set(name: str, folder: Path | None) -> Source:
     """An image set with its official test set."""
     if folder is None:
         raise DataError(
-            f"data set '{name}' needs files: name their folder with --data-dir or ATOLL_DATA; {way_out(name)}",
+            f"data set '{name}' needs files: name their folder with --data-dir or ATOLL_DATA; {hint(name)}",
             code="no-data-folder",
         )
     files = find(name, folder)
     if not files:
-        raise DataError(f"data set '{name}' is not in '{folder}': {way_out(name)}", code="dataset-files-missing")
+        raise DataError(f"data set '{name}' is not in '{folder}': {hint(name)}", code="dataset-files-missing")
     known = {path: _known(name, path) for path in files}
     for path in files:
         verify(path, known[path])
@@ -64,13 +64,13 @@ def find(name: str, folder: Path) -> list[Path]:
     for candidate in _candidates(name):
         for place in (folder / name, folder, *(folder / extra for extra in _FOLDERS.get(name, ()))):
             paths = [place / file for file in candidate]
-            # Idx files have the same names for several data sets: only a folder of the data set's own name will do.
+            # Idx files have the same names in several data sets: they must be in a folder named after the data set.
             if all(path.is_file() for path in paths) and (place != folder or "idx" not in candidate[0]):
                 return paths
     return []
 
 
-def way_out(name: str) -> str:
+def hint(name: str) -> str:
     """Which files to put where."""
     choices = [" + ".join(candidate) for candidate in _candidates(name)[:2]]
     fetch = f", or run `atoll datasets fetch {name}`" if name in PUBLISHED else ""
@@ -145,7 +145,7 @@ def _cifar(name: str, content: dict[str, bytes]) -> Arrays:
     parts: list[tuple[Bytes, Bytes]] = [cifar_records(raw, label_bytes, file) for file, raw in content.items()]
     order = list(content)
     test = order.index("test.bin" if name == "cifar100" else "test_batch.bin")
-    # The members of an archive come in any order; training batches are joined in the order of their names.
+    # The members of an archive are in any order; training batches are joined in the order of their names.
     train = sorted((index for index in range(len(order)) if index != test), key=lambda index: order[index])
     x_train, y_train = (np.concatenate([parts[index][side] for index in train]) for side in (0, 1))
     return x_train, y_train, parts[test][0], parts[test][1]

@@ -1,9 +1,9 @@
-"""ImageNet as its folders are: train/n01440764/*.JPEG, and val/ with the same folders, or flat with a list of labels.
+"""ImageNet in its usual folders: train/n01440764/*.JPEG, and val/ with the same folders, or flat with a list of labels.
 
 The labels of a flat val/ are in val.txt (`ILSVRC2012_val_00000001.JPEG 65`: the class by its number from 0 in the
-order of the folders' names, or by its folder's name), or in LOC_val_solution.csv, as the Kaggle edition has it. The
-validation pictures are the official test set. A picture's shorter side is resized to 8/7 of the wanted size, and the
-middle is cut out. Rows belong to nobody: deal them out with `iid` or another partition.
+order of the folders' names, or by its folder's name), or in LOC_val_solution.csv of the Kaggle edition. The validation
+images are the official test set. An image's shorter side is resized to 8/7 of the size, and the centre is cropped.
+There are no natural clients: use `iid` or another partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from atoll.core.messages import Schema
-from atoll.data.files.images import ImageFiles, first_place
+from atoll.data.image_files import ImageFiles, first_place
 from atoll.data.partition import Indices
 from atoll.data.source import Dataset, Source
 from atoll.errors import DataError
@@ -30,7 +30,7 @@ def present(folder: Path) -> bool:
 
 
 def read(folder: Path | None, size: int | None = None) -> Source:
-    """All pictures below train/, and those below val/ as the test set where there is one."""
+    """All images below train/, and those below val/, if there are any, as the test set."""
     root = _root(folder)
     classes = sorted(entry.name for entry in os.scandir(root / "train") if entry.is_dir() and entry.name[0] != ".")
     names, labels = _in_folders(root, "train", classes)
@@ -41,15 +41,15 @@ def read(folder: Path | None, size: int | None = None) -> Source:
     for number, name in enumerate(classes):
         if number not in labels:
             raise DataError(
-                f"'{root / 'train' / name}' holds no pictures; fill it or remove it", code="class-without-pictures"
+                f"'{root / 'train' / name}' holds no images; fill it or remove it", code="class-without-pictures"
             )
     tests, answers = _validation(root, classes) if (root / "val").is_dir() else ([], [])
     side = SIZE if size is None else size
-    pictures = ImageFiles(root, (*names, *tests), side, "crop")
+    images = ImageFiles(root, (*names, *tests), side, "crop")
     schema = Schema("image", (3, side, side), tuple(classes))
     numbers = np.arange(len(names) + len(tests))
     test = (numbers[len(names) :], _codes(answers)) if tests else None
-    return Source(numbers[: len(names)], _codes(labels), schema, test=test, pictures=pictures)
+    return Source(numbers[: len(names)], _codes(labels), schema, test=test, images=images)
 
 
 def _root(folder: Path | None) -> Path:
@@ -69,7 +69,7 @@ def _root(folder: Path | None) -> Path:
 
 
 def _is_root(place: Path) -> bool:
-    """A folder train/ with WordNet folders in it; any other train/ may belong to another data set."""
+    """Whether train/ has WordNet folders; any other train/ may belong to another data set."""
     train = place / "train"
     return train.is_dir() and any(_is_class(entry.name) and entry.is_dir() for entry in os.scandir(train))
 
@@ -83,7 +83,7 @@ def _in_folders(root: Path, part: str, classes: list[str]) -> tuple[list[str], l
     labels: list[int] = []
     for number, name in enumerate(classes):
         found = sorted(entry.name for entry in os.scandir(root / part / name) if _is_image(entry.name))
-        names += [f"{part}/{name}/{picture}" for picture in found]
+        names += [f"{part}/{name}/{image}" for image in found]
         labels += [number] * len(found)
     return names, labels
 
@@ -94,7 +94,7 @@ def _validation(root: Path, classes: list[str]) -> tuple[list[str], list[int]]:
         unknown = next((name for name in folders if name not in classes), None)
         if unknown is not None:
             raise DataError(
-                f"'{root / 'val' / unknown}' is of a class that train/ does not have; remove it", code="unknown-class"
+                f"'{root / 'val' / unknown}' is a class that train/ does not have; remove it", code="unknown-class"
             )
         names, labels = _in_folders(root, "val", folders)
         return names, [classes.index(folders[label]) for label in labels]
@@ -104,7 +104,7 @@ def _validation(root: Path, classes: list[str]) -> tuple[list[str], list[int]]:
     if listed is None:
         raise DataError(
             f"'{root / 'val'}' is flat and has no list of labels; put {' or '.join(LISTS)} beside it, or sort the "
-            "pictures into class folders",
+            "images into class folders",
             code="validation-labels-missing",
         )
     given = _listed(listed, classes)
@@ -115,7 +115,7 @@ def _validation(root: Path, classes: list[str]) -> tuple[list[str], list[int]]:
 
 
 def _listed(path: Path, classes: list[str]) -> dict[str, int]:
-    """Picture -> class number."""
+    """Image -> class number."""
     number_of = {name: number for number, name in enumerate(classes)}
     found: dict[str, int] = {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -128,7 +128,7 @@ def _listed(path: Path, classes: list[str]) -> dict[str, int]:
         code = number_of.get(label, int(label) if label.isdecimal() and not table else -1)
         if not 0 <= code < len(classes):
             raise DataError(
-                f"'{path}' line {number}: {label!r} is no class of train/; correct it", code="unknown-class"
+                f"'{path}' line {number}: {label!r} is not a class of train/; correct it", code="unknown-class"
             )
         found[f"{words[0]}.JPEG" if table else Path(words[0]).name] = code
     return found

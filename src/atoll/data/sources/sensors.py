@@ -1,4 +1,4 @@
-"""Data sets of people and recordings: each is a natural client, and its rows are a time series."""
+"""Data sets of people or recordings: each is a natural client whose rows are a time series."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wisdm(folder: Path | None) -> Source:
 
 
 def apnea_hrv(folder: Path | None, features: str = "x") -> Source:
-    """Minutes with and without apnea of 70 nights by 12 measures of heart rate variability, which are very skewed."""
+    """Minutes with and without apnea of 70 nights by 12 measures of heart rate variability, which are skewed."""
     path = _file("apnea_hrv", "apnea_hrv.npz", folder)
     arrays = _read(path, (features, "y", "recording", "recording_names", "feature_names"))
     groups, _ = group_by_id(arrays["recording"], "recording")
@@ -43,7 +43,7 @@ def apnea_hrv(folder: Path | None, features: str = "x") -> Source:
         feature_names=[str(name) for name in arrays["feature_names"]],
         groups=groups,
         group_names=names,
-        # Apnea comes in spells, so one block of the night per part; minutes of a class would be torn apart.
+        # Apnea occurs in episodes, so each part is one block of the night; `by_class` would separate adjacent minutes.
         defaults=Defaults(logarithm=True, blocks="contiguous"),
         what=str(path),
     )

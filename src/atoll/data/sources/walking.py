@@ -1,9 +1,9 @@
 """HAR70+: activities of 18 older adults by two accelerometers, as windows of five seconds with 161 features each.
 
-The data set is not shipped; it is read from its own files, 501.csv to 518.csv (timestamp, back_x ... thigh_z, label),
-in the data folder or in har70plus/ below it. The paper gives the number of features, 161; which they are is our
-reading: 20 measures of each of 8 signals (six axes, and the length of each sensor's vector), and how the two lengths
-correlate.
+The data set is not included; it is read from its own files, 501.csv to 518.csv (timestamp, back_x ... thigh_z, label),
+in the data folder or in har70plus/ below it. The paper gives the number of features, 161; the list is our
+interpretation: 20 measures of each of 8 signals (six axes, and the length of each sensor's vector), and the correlation
+of the two lengths.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Values = npt.NDArray[np.float64]
 
 
 def har70plus(folder: Path | None) -> Source:
-    """One client a subject; the paper leaves out 502, 503 and 506: name the others in data.only."""
+    """One client per subject; the paper leaves out 502, 503 and 506: name the others in data.only."""
     needed = "data set 'har70plus' needs its files 501.csv to 518.csv"
     if folder is None:
         raise DataError(f"{needed}: name their folder with --data-dir or ATOLL_DATA", code="no-data-folder")
@@ -52,7 +52,8 @@ def har70plus(folder: Path | None) -> Source:
         rows, labels = windows_of(*read_subject(path))
         if not len(labels):
             raise DataError(
-                f"'{path}' has no {WINDOW} samples in a row; put the original file there", code="recording-too-short"
+                f"'{path}' has fewer than {WINDOW} consecutive samples; put the original file there",
+                code="recording-too-short",
             )
         x.append(rows)
         y.append(labels)
@@ -84,12 +85,14 @@ def read_subject(path: Path) -> tuple[Values, Indices]:
         ) from None
     known = list(CODES)
     for code in set(codes) - set(known):
-        raise DataError(f"'{path}' has the label {code}; known are {', '.join(map(str, known))}", code="unknown-class")
+        raise DataError(
+            f"'{path}' has the unknown label {code}; known: {', '.join(map(str, known))}", code="unknown-class"
+        )
     return values, np.array([known.index(code) for code in codes], np.int64)
 
 
 def windows_of(values: Values, labels: Indices) -> tuple[Values, Indices]:
-    """Features of consecutive windows; a window's class is its samples' most frequent one, the lower of equals."""
+    """Features of consecutive windows; a window's class is that of most of its samples, the lowest in a tie."""
     count = len(labels) // WINDOW
     cut = values[: count * WINDOW].reshape(count, WINDOW, len(AXES))
     lengths = np.stack([np.linalg.norm(cut[:, :, :3], axis=2), np.linalg.norm(cut[:, :, 3:], axis=2)], axis=2)
@@ -128,7 +131,7 @@ def _spectrum(centred: Values) -> list[Values]:
 
 
 def _correlation(one: Values, other: Values) -> Values:
-    """Row by row; 0 where one of them is constant."""
+    """Of each row; 0 if one of the two is constant."""
     a, b = one - one.mean(axis=1, keepdims=True), other - other.mean(axis=1, keepdims=True)
     scale = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     found: Values = np.divide((a * b).sum(axis=1), scale, out=np.zeros(len(a)), where=scale > 1e-300)

@@ -21,8 +21,8 @@ import numpy as np
 
 from atoll.core import wire
 from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
-from atoll.data.files.agreement import agree, check_form
-from atoll.data.preprocess import Moments, pooled, scaling_of
+from atoll.data.files.agreement import Agreement, DataDescription, agree, differences, parse_description
+from atoll.data.preprocess import Moments, combined, scaling_of
 from atoll.deploy.flower.mail import HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
@@ -72,16 +72,16 @@ class Opening:
         present = self._gather(expected)
         try:
             told = self._hello(present)
-            if not set(told) - set(self.refused):
-                self._conclude({}, {}, expected)
             while True:
-                form, different = agree(
-                    {site: told[site] for site in told if site not in self.refused}, self._request.data.classes
-                )
-                self._refuse(different)
-                agreed = [site for site in sorted(told) if site not in self.refused]
+                left = {site: told[site] for site in told if site not in self.refused}
+                different = differences(left, self._request.data.classes)
+                self._refuse({site: str(problem) for site, problem in different.items()})
+                left = {site: left[site] for site in left if site not in different}
+                if not left:
+                    self._check_enough(0, expected)
+                form = agree(left)
                 before = len(self.refused)
-                answers = self._prepare({site: present[site] for site in agreed}, form)
+                answers = self._prepare({site: present[site] for site in left}, form)
                 if len(self.refused) == before:
                     return self._conclude(form, answers, expected)
         finally:
@@ -107,7 +107,7 @@ class Opening:
                 self.nodes.mail.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
-    def _hello(self, present: Mapping[str, int]) -> dict[str, Payload]:
+    def _hello(self, present: Mapping[str, int]) -> dict[str, DataDescription]:
         answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
         silent = {site: (node, self._letter) for site, node in present.items() if site not in answers}
         told = {}
@@ -119,8 +119,8 @@ class Opening:
             self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
         return told
 
-    def _prepare(self, agreed: Mapping[str, int], form: Payload) -> dict[str, Payload]:
-        common = {"data": self._data, "form": form, "seed": self._request.seed}
+    def _prepare(self, agreed: Mapping[str, int], form: Agreement) -> dict[str, Payload]:
+        common = {"data": self._data, "agreement": form.model_dump(mode="json"), "seed": self._request.seed}
         frame = wire.encode({**common, "share_labels": self._request.data.share_labels})
         answers: dict[str, Payload] = {}
         for site, answer in sorted(self._ask(PREPARE, {site: (node, frame) for site, node in agreed.items()}).items()):
@@ -131,19 +131,28 @@ class Opening:
                 self._refuse({site: str(problem)})
         return answers
 
-    def _conclude(self, form: Payload, answers: Mapping[str, Payload], expected: Sequence[str]) -> Opened:
+    def _check_enough(self, found: int, expected: Sequence[str]) -> None:
         needed = self._request.engine.sites or max(len(expected), 1)
-        if len(answers) < needed:
+        if found < needed:
             why = "; ".join(f"site '{site}': {reason}" for site, reason in sorted(self.refused.items()))
-            fewer = f"begin without them: --set engine.sites={len(answers)}" if answers else "start the sites"
+            fewer = f"begin without them: --set engine.sites={found}" if found else "start the sites"
             raise SiteError(
-                f"{len(answers)} of {needed} sites can take part ({why}); mend that, or {fewer}", code="too-few-sites"
+                f"{found} of {needed} sites can take part ({why}); mend that, or {fewer}", code="too-few-sites"
             )
+
+    def _conclude(self, form: Agreement, answers: Mapping[str, Payload], expected: Sequence[str]) -> Opened:
+        self._check_enough(len(answers), expected)
         first = next(iter(answers.values()))
         kind = "table" if len(first["shape"]) == 1 else "image"
-        schema = Schema(kind, tuple(first["shape"]), tuple(form["classes"]), tuple(first["features"]))  # type: ignore[arg-type]
+        schema = Schema(kind, tuple(first["shape"]), tuple(form.classes), tuple(first["features"]))  # type: ignore[arg-type]
         mean, deviation = _scaling(list(answers.values()))
-        common = {"data": self._data, "form": form, "seed": self._request.seed, "mean": mean, "deviation": deviation}
+        common = {
+            "data": self._data,
+            "agreement": form.model_dump(mode="json"),
+            "seed": self._request.seed,
+            "mean": mean,
+            "deviation": deviation,
+        }
         infos, preparations = [], {}
         for site, answer in answers.items():
             labels = None if answer["labels"] is None else tuple(answer["labels"])
@@ -198,7 +207,7 @@ def _notice(reason: str) -> bytes:
     return wire.encode({"text": f"left out of the run: {reason}"})
 
 
-def _checked_hello(site: str, answer: Payload) -> Payload:
+def _checked_hello(site: str, answer: Payload) -> DataDescription:
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
     if answer.get("name") != site:
@@ -212,13 +221,10 @@ def _checked_hello(site: str, answer: Payload) -> Payload:
         raise DataError(
             f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
         )
-    told = answer.get("told")
-    check_form(told)
-    assert isinstance(told, dict)
-    return told
+    return parse_description(answer.get("description"))
 
 
-def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) -> Payload:
+def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None) -> Payload:
     """What a site says of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
@@ -229,7 +235,7 @@ def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) 
         ok = ok and all(type(side) is int and 0 < side < 2**20 for side in shape) and len(shape) in (1, 3)
         ok = ok and all(isinstance(name, str) for name in features) and isinstance(answer["digest"], str)
         if labels is not None:
-            ok = ok and len(labels) == len(form["classes"]) and sum(labels) == sizes["train"] and min(labels) >= 0
+            ok = ok and len(labels) == len(form.classes) and sum(labels) == sizes["train"] and min(labels) >= 0
         found = answer["moments"]
         if found is not None:
             arrays = (found["mean"], found["squares"])
@@ -259,5 +265,5 @@ def _scaling(answers: Sequence[Payload]) -> tuple[np.ndarray, np.ndarray]:
         nothing = np.zeros((0, 0), dtype=np.float32)
         return nothing, nothing
     found = [Moments(one["moments"]["count"], one["moments"]["mean"], one["moments"]["squares"]) for one in answers]
-    scaling = scaling_of([pooled(found)], logarithm=False)
+    scaling = scaling_of([combined(found)], logarithm=False)
     return scaling.mean, scaling.deviation

@@ -1,4 +1,4 @@
-"""Sets of pictures that are decoded late: CelebA by identity and ImageNet's folders, on small files of their layout."""
+"""Image sets that are decoded on demand: CelebA by identity and ImageNet's folders, on small files of their layout."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from atoll.data import DataSettings, Federated, catalogue, load
+from atoll.data import DataSettings, Federated, catalogue, image_files, load
 from atoll.data import rows as storage
-from atoll.data.files import images
-from atoll.data.files.images import ImageFiles, appended
+from atoll.data.image_files import ImageFiles, appended
 from atoll.data.sources.celeba import combinations
 from atoll.errors import ConfigError, DataError
 from refusals import refused
 
-# Six pictures of person 7, five of 3, four of 12 (too few): their attributes are Smiling, Young, Male, Mouth_...
+# Six images of person 7, five of 3, four of 12 (too few): their attributes are Smiling, Young, Male, Mouth_...
 PEOPLE = [7] * 6 + [3] * 5 + [12] * 4
 
 
@@ -46,7 +45,7 @@ def take(folder: Path, name: str = "celeba", **settings: object) -> Federated:
     return load(DataSettings.model_validate({"name": name, **options}), 0, folder)
 
 
-def test_people_with_five_pictures_are_clients_and_three_attributes_give_eight_classes(tmp_path: Path) -> None:
+def test_people_with_five_images_are_clients_and_three_attributes_give_eight_classes(tmp_path: Path) -> None:
     celeba(tmp_path)
     federated = take(tmp_path)
     assert federated.names == ["person-03", "person-07"] and federated.schema.shape == (3, 8, 8)
@@ -54,15 +53,15 @@ def test_people_with_five_pictures_are_clients_and_three_attributes_give_eight_c
     assert (
         federated.schema.classes[:3] == ("none", "Mouth_Slightly_Open", "Male") and len(federated.schema.classes) == 8
     )
-    x, y = federated.client("person-03").part("train")  # pictures 6 to 10
+    x, y = federated.client("person-03").part("train")  # images 6 to 10
     shades = np.round(x[:, 0, 0, 0] * 255 / 16).astype(int)
     expected = [2 + 4 * (number % 2) for number in shades.tolist()]  # male, and smiling where odd
     assert sorted(shades.tolist()) == [6, 7, 8, 9, 10] and y.tolist() == expected
     assert federated.rows == 11
 
 
-def test_only_pictures_that_somebody_holds_are_decoded(tmp_path: Path) -> None:
-    """Damaged pictures of others do no harm."""
+def test_only_images_that_a_client_holds_are_decoded(tmp_path: Path) -> None:
+    """Damaged images of clients that are left out do no harm."""
     root = celeba(tmp_path)
     (root / "img_align_celeba" / "000008.png").write_bytes(b"broken")
     assert take(tmp_path, only=["person-07"]).rows == 6
@@ -131,8 +130,8 @@ def test_leaf_files(tmp_path: Path) -> None:
 def imagenet(folder: Path) -> Path:
     root = folder / "imagenet"
     for number, name in enumerate(("n01440764", "n01443537", "n02102040")):
-        for picture in range(4):
-            paint(root / "train" / name / f"{name}_{picture}.JPEG", 80 * number, (24, 16))
+        for image in range(4):
+            paint(root / "train" / name / f"{name}_{image}.JPEG", 80 * number, (24, 16))
         paint(root / "val" / name / f"ILSVRC2012_val_0000000{number}.JPEG", 80 * number, (16, 24))
         paint(root / "val" / name / f"ILSVRC2012_val_0000001{number}.JPEG", 80 * number, (16, 24))
     return root
@@ -216,19 +215,19 @@ def test_rows_are_chosen_before_anything_is_decoded(tmp_path: Path, monkeypatch:
 
 
 def test_a_crop_takes_the_middle(tmp_path: Path) -> None:
-    """A picture of 64x32, black with a white middle half: the crop of the middle is white, a stretch is not."""
-    picture = Image.new("L", (64, 32), 0)
-    picture.paste(255, (16, 0, 48, 32))
-    picture.save(tmp_path / "a.png")
+    """An image of 64x32, black with a white middle half: the crop of the middle is white, a stretch is not."""
+    image = Image.new("L", (64, 32), 0)
+    image.paste(255, (16, 0, 48, 32))
+    image.save(tmp_path / "a.png")
     for fit, least, most in (("crop", 0.99, 1.0), ("stretch", 0.4, 0.6)):
         pixels = ImageFiles(tmp_path, ("a.png",), 16, fit).decode(np.array([0]))
         assert pixels.shape == (1, 3, 16, 16) and least <= pixels.mean() / 255 <= most
 
 
-def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path)
     in_memory = take(tmp_path, "imagenet", clients=2)
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     monkeypatch.setenv("ATOLL_CACHE", str(tmp_path / "cache"))
     mapped = take(tmp_path, "imagenet", clients=2)
     (file,) = (tmp_path / "cache").iterdir()
@@ -239,14 +238,14 @@ def test_many_pictures_are_mapped_from_a_file_made_once(tmp_path: Path, monkeypa
     mapped.save(tmp_path / "saved")
     assert (tmp_path / "saved" / "x.npy").samefile(file)
     assert Federated.attach(tmp_path / "saved").digest() == mapped.digest()
-    # Other pictures, another file.
+    # Other images, another file.
     take(tmp_path, "imagenet", clients=2, rows=6)
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
-def test_a_damaged_picture_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_image_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = imagenet(tmp_path)
-    monkeypatch.setattr(images, "IN_MEMORY", 0)
+    monkeypatch.setattr(image_files, "IN_MEMORY", 0)
     broken = root / "train" / "n01443537" / "n01443537_1.JPEG"
     broken.write_bytes(broken.read_bytes()[:300])
     with refused(DataError, "unreadable-picture", broken):
