@@ -1,20 +1,20 @@
-"""The engines: how a run gets its clients. A table, not a registry: an engine's module is loaded when it is asked for.
+"""The engines: how a run gets its clients. An engine's module is imported when its name is asked for.
 
-An engine knows the data's schema and its clients before a run directory exists, and makes the run's `Federation`
-afterwards. To add one: a function from `Request` to `Engine`, a line in the table, its name in `config.EngineSettings`.
+To add one: a function from `Request` to `Engine`, a line in the table, its name in `config.EngineSettings`. The
+function finds out what must be known of the clients' data; processes are started by `Engine.transport`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from atoll.core.messages import Schema
+from atoll.core.messages import ClientInfo, Schema
 from atoll.errors import ConfigError, nearest
-from atoll.federation.base import Federation
+from atoll.federation.transport import Transport
 
 if TYPE_CHECKING:
     from atoll.config import EngineSettings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ENGINES = {
     "local": "atoll.federation.local:open_engine",
-    "flower": "atoll.deploy.flower.engine:open_engine",
+    "flower": "atoll.deploy.flower.superlink:open_engine",
     "ray": "atoll.federation.ray:open_engine",
 }
 
@@ -37,30 +37,30 @@ class Request:
     method: str
     module: str  # where the method's jobs are
     centralised: bool = False  # the method wants all data in one place
+    virtual: bool = False  # the clients are to be on the virtual network: an engine with a real one refuses
     given: Federated | None = None  # data in memory, in place of the data table
     data_dir: Path | None = None
-    resumed: Path | None = None  # the directory of a run that goes on
-    grid: Any = None  # Flower's, inside of its ServerApp
+    resumed: Path | None = None  # the directory of a run that is resumed
 
 
-class Engine(Protocol):
-    """Clients that can be reached, and what is known of their data."""
+@dataclass(frozen=True)
+class Engine:
+    """Clients that can be reached, what is known of their data, and what carries tasks to them."""
 
     schema: Schema
-    clients: int
+    clients: Sequence[ClientInfo]
     data: DataSettings  # with everything decided that was left to the data
+    about: dict[str, Any]  # for the manifest: digest, clients and rows of the data. A resumed run must find the same
+    transport: Callable[[str, Path], Transport]  # for the run of this name, which writes to this directory
+    benchmark: Sequence[ClientInfo] = ()  # holders of an official test set
+    deadline: float | None = None  # real seconds that each wait for replies lasts
+    journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
 
-    def about(self) -> dict[str, Any]:
-        """For the manifest: digest, clients and rows of the data. A resumed run must find the same."""
 
-    def federation(self, run: str, directory: Path) -> Federation:
-        """The handle of the run of this name, which writes to this directory."""
-
-
-def find_engine(name: str) -> Callable[[Request], Engine]:
-    """The function that opens an engine."""
+def find_engine(name: str) -> Callable[[Request], Any]:
+    """The function that opens an engine, or the `RemoteLoop` that `atoll.run.launch` describes."""
     if name not in ENGINES:
         raise ConfigError(f"engine.name = {name!r}: unknown; {nearest(name, ENGINES)}", code="unknown-engine")
     module, _, attribute = ENGINES[name].partition(":")
-    found: Callable[[Request], Engine] = getattr(importlib.import_module(module), attribute)
+    found: Callable[[Request], Any] = getattr(importlib.import_module(module), attribute)
     return found
