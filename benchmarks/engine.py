@@ -46,8 +46,9 @@ from atoll.config import resolve  # noqa: E402
 from atoll.core.messages import Array, Reply, Task, Tensors  # noqa: E402
 from atoll.data import Federated  # noqa: E402
 from atoll.errors import Paused  # noqa: E402
+from atoll.federation.base import Federation  # noqa: E402
 from atoll.federation.executor import stream_name  # noqa: E402
-from atoll.federation.local import LocalFederation  # noqa: E402
+from atoll.federation.local import clients_of, local_transport  # noqa: E402
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState  # noqa: E402
 from atoll.rng import stream  # noqa: E402
 from atoll.run import launch  # noqa: E402
@@ -87,10 +88,13 @@ def federated(clients: int, rows: int) -> Federated:
 # -- a round through the engine, and without one --------------------------------------------------------------------
 
 
-class Recording(LocalFederation):
+class Recording(Federation):
     """The engine; while `kept` is set it also keeps what each client returns."""
 
     kept: dict[str, Tensors] | None = None
+
+    def __init__(self, data: Federated, workers: int) -> None:
+        super().__init__(local_transport(data, SEED, workers), *clients_of(data))
 
     def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
         for reply in super().map(tasks):
@@ -124,7 +128,7 @@ def race(clients: int, repetitions: int) -> list[Row]:
     parts = {name: data.client(name).part("train") for name in data.names}
     weights = initial(MLP, stream(SEED))
     method = FedAvg(FedAvgConfig(model="mlp", hidden=[200, 200], rounds=1, test_every=0, **TRAINING), data.schema)
-    with Recording(data, SEED, 1) as alone, Recording(data, SEED, 2) as pair:
+    with Recording(data, 1) as alone, Recording(data, 2) as pair:
         rounds: dict[str, Callable[..., None]] = {
             "plain": partial(loop_round, plain, parts, weights),
             "fused": partial(loop_round, fused, parts, weights),

@@ -31,7 +31,7 @@ from atoll.algorithms.netadapt import left_after, scheduled, survivors
 from atoll.core import wire
 from atoll.core.ledger import Account, Ledger
 from atoll.core.messages import ClientInfo, Part, Payload, Schema, Tensors
-from atoll.federation.client_cache import Holdings
+from atoll.federation.client_cache import ClientCache
 from atoll.methods.decnas.clients import Contender, Orders, tune_task, upload_task
 from atoll.methods.decnas.search import TRAINING, Decnas
 from atoll.methods.decnas.settings import DecnasConfig, parameter_shapes
@@ -161,14 +161,14 @@ def _tune(mine: Sequence[_Weight], ledger: Ledger, with_change: bool, first_roun
     In the first round it scores the network they were pruned from, too, and does not get again what it holds: the
     candidates still share most tensors. Later each has its own.
     """
-    holdings = Holdings()
+    cache = ClientCache()
     for order, weight in enumerate(mine):
         scores = first_round and order == 0
         down, macs = weight.down, weight.macs
         if first_round:
-            held = holdings.of(ONE)
+            held = cache.of(ONE)
             down -= sum(size for tensor, size in weight.tensors.items() if tensor in held)
-            holdings.take(ONE, frozenset(weight.tensors) | (frozenset(weight.previous_tensors) if scores else set()))
+            cache.take(ONE, frozenset(weight.tensors) | (frozenset(weight.previous_tensors) if scores else set()))
         if scores:
             down, macs = down + weight.previous_down, macs + weight.previous_macs
         ledger.sent(down)

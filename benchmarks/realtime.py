@@ -31,7 +31,8 @@ from prefix import POPULATION, THIN, compare  # noqa: E402
 from atoll.data import Federated, load  # noqa: E402
 from atoll.data.settings import DataSettings  # noqa: E402
 from atoll.errors import DataError  # noqa: E402
-from atoll.federation.local import LocalFederation  # noqa: E402
+from atoll.federation.base import Federation  # noqa: E402
+from atoll.federation.local import local_federation  # noqa: E402
 from atoll.methods.choice_search import Key  # noqa: E402
 from atoll.methods.offline import Offline, OfflineConfig  # noqa: E402
 from atoll.methods.realtime import Realtime, RealtimeConfig  # noqa: E402
@@ -61,7 +62,7 @@ class Race:
     """One search, a round at a time."""
 
     method: Any
-    federation: LocalFederation
+    federation: Federation
     state: Any = None
     wall: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
@@ -97,8 +98,8 @@ def race(data: Federated, channels: list[int] | None, rounds: int, generations: 
     shared = {**SHARED, "channels": channels}
     noting = Noting(RealtimeConfig(rounds=rounds + 1, **shared), data.schema)
     offline = Offline(OfflineConfig(rounds=generations + 2, generations=generations + 1, **shared), data.schema)
-    quick = Race(noting, LocalFederation(data, SEED, workers=0))
-    slow = Race(offline, LocalFederation(data, SEED, workers=0))
+    quick = Race(noting, local_federation(data, SEED, workers=0))
+    slow = Race(offline, local_federation(data, SEED, workers=0))
     quick.round()
     for turn in range(generations + 1):
         slow.round()

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from atoll.core.messages import Reply, Task
+from atoll.data import Federated
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation
+from atoll.federation.journal import Journal
+from atoll.federation.local import local_federation
 from atoll.simulation.links import Link, Links, links_for
-from atoll.simulation.network import NetworkFederation
+from atoll.simulation.network import VirtualTime
 from atoll.simulation.settings import SimulationSettings
 from atoll.testing import made_table
 
@@ -18,17 +20,31 @@ A, B, C = DATA.names
 SEED = 5
 
 
-def network(inner: Federation, names: list[str], seed: int = SEED, **settings: Any) -> NetworkFederation:
+def network(
+    data: Federated, workers: int = 0, seed: int = SEED, journal: Journal | None = None, **settings: Any
+) -> Federation:
+    """All clients of `data` on a virtual network with these settings."""
     own = SimulationSettings(**settings)
-    return NetworkFederation(inner, own, links_for(own, seed, names), seed)
+    return local_federation(
+        data, seed, workers, deadline=own.deadline, clock=clock_of(data, seed, own), journal=journal
+    )
 
 
-def paced(
-    macs_per_second: Mapping[str, float], links: Mapping[str, Link] | None = None, **settings: Any
-) -> NetworkFederation:
+def clock_of(data: Federated, seed: int, settings: SimulationSettings) -> VirtualTime:
+    return VirtualTime(settings, links_for(settings, seed, data.names), seed)
+
+
+def paced(macs_per_second: Mapping[str, float], links: Mapping[str, Link] | None = None, **settings: Any) -> Federation:
     """A serial engine whose clients only compute, at these speeds; or with links of one's own."""
     found = {name: Link(speed=speed) for name, speed in macs_per_second.items()} | dict(links or {})
-    return NetworkFederation(LocalFederation(DATA, SEED, 0), SimulationSettings(**settings), Links(found, ""), SEED)
+    own = SimulationSettings(**settings)
+    clock = VirtualTime(own, Links(found, ""), SEED)
+    return local_federation(DATA, SEED, 0, deadline=own.deadline, clock=clock)
+
+
+def now(federation: Federation) -> float:
+    """Virtual seconds since the beginning."""
+    return federation.snapshot()["clock"]["now"]  # type: ignore[no-any-return]
 
 
 def task(client: str, macs: int = 10, value: Any = None, job: str = "echo", **payload: Any) -> Task:
@@ -40,5 +56,5 @@ def values(replies: list[Reply]) -> list[Any]:
     return [reply.payload.get("value") if reply.ok else reply.error for reply in replies]
 
 
-def times(federation: NetworkFederation) -> list[list[Any]]:
+def times(federation: Federation) -> list[list[Any]]:
     return federation.engine_events()["network"]["tasks"]  # type: ignore[no-any-return]

@@ -41,6 +41,7 @@ OLD: dict[str, Any] = {
     "site_file": 'name = "{name}"\nlink = "localhost:8443"\n\n[share]\nlabels = true\n',
     "grid_file": "thread_grid.py",  # looked for under tests/
     "grid_class": "ThreadGrid",
+    "on_grid": None,  # makes of a grid what opens the engine; None: a run is given the grid itself
     "offers_file": "current.json",  # in models/
     # The following map names of the old code to those of this version. Names that are left out are the same.
     "tables": {},  # {"network": "simulation"}
@@ -52,6 +53,7 @@ NEW: dict[str, Any] = {
     "cli": "atoll.cli.app:main",
     "start": "atoll.run.launch:start",
     "node_app": "atoll.deploy.flower.node_program:app",
+    "on_grid": "atoll.deploy.flower.engine:on_grid",
     "settings": {"nevofed.link_add": "connection_add", "nevofed.link_delete": "connection_delete"},
 }
 
@@ -250,7 +252,8 @@ def run_on_grid(raw: Mapping[str, Any], names: Mapping[str, Any], out: Path, roo
     share = {key: raw["data"][key] for key in ("share_labels",) if key in raw["data"]}
     experiment = renamed({**raw, "data": {"name": names["sites"], "only": SITES, **share}}, names)
     try:
-        named(names["start"])(named(names["resolve"])(experiment), out / "run", grid=grid)
+        opened = {"open_engine": named(names["on_grid"])(grid)} if names["on_grid"] else {"grid": grid}
+        named(names["start"])(named(names["resolve"])(experiment), out / "run", **opened)
     finally:
         grid.close()
 

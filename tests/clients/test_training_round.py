@@ -15,7 +15,8 @@ from atoll.core import wire
 from atoll.core.checks import OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
-from atoll.federation.local import LocalFederation
+from atoll.federation.base import Federation
+from atoll.federation.local import local_federation
 from atoll.rng import stream
 from atoll.spaces.sparse import space as sparse
 from atoll.testing import ScriptedFederation, made_table
@@ -149,9 +150,9 @@ def test_counting_what_is_right() -> None:
 # -- with real clients ---------------------------------------------------------------------------------------------
 
 
-def real_round(**arch: Any) -> tuple[FederatedModel, LocalFederation]:
+def real_round(**arch: Any) -> tuple[FederatedModel, Federation]:
     data = made_table()
-    made = LocalFederation(data, 1, workers=0)
+    made = local_federation(data, 1, workers=0)
     made.begin(1)
     whole = {**ARCH, "input": list(data.schema.shape), "classes": data.schema.outputs, "hidden": [40], **arch}
     settings = LocalTraining(epochs=2, batch=8, client_accuracy=True)
@@ -182,7 +183,7 @@ def test_upload_bytes_fall_with_the_connections() -> None:
         "thin": {"space": "sparse", "epsilon": 7, "graph": 1, "xi": 0.1},
         "full": {"space": "fixed"},
     }.items():
-        made = LocalFederation(data, 1, workers=0)
+        made = local_federation(data, 1, workers=0)
         made.begin(1)
         whole = {"model": "mlp", "input": [100], "classes": 10, "hidden": [200, 200], **arch}
         (after,) = train_models(made, [fresh(name, whole, stream(1, "s"))], made.clients(), SETTINGS, 0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from atoll.data import Federated
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.testing import EngineContract
 
 
 class TestSerial(EngineContract):
     def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
-        return LocalFederation(data, seed, 0, deadline=deadline)
+        return local_federation(data, seed, 0, deadline=deadline)
 
 
 class TestWorkers(EngineContract):
@@ -18,4 +18,4 @@ class TestWorkers(EngineContract):
     processes = True
 
     def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
-        return LocalFederation(data, seed, 2, deadline=deadline)
+        return local_federation(data, seed, 2, deadline=deadline)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from atoll.core.ledger import Ledger
 from atoll.core.messages import Reply, Task
 from atoll.data import Federated
 from atoll.errors import RunDamaged
-from atoll.federation.envelopes import Envelope, Outcome
-from atoll.federation.journal import Journal, JournaledFederation
+from atoll.federation.base import Federation
+from atoll.federation.journal import Journal
 from atoll.federation.local import SerialTransport
+from atoll.federation.transport import Envelope, Outcome
 from atoll.testing import made_table
 from refusals import refused
 
@@ -56,18 +56,15 @@ class Counting(SerialTransport):
         self._late = []
 
 
-def opened(folder: Path, deadline: float | None = None, slow: tuple[str, ...] = ()) -> JournaledFederation:
-    federation = JournaledFederation(
-        Counting(DATA, slow), [DATA.info(name) for name in DATA.names], Ledger(), deadline=deadline
-    )
+def opened(folder: Path, deadline: float | None = None, slow: tuple[str, ...] = ()) -> Federation:
     folder.mkdir(exist_ok=True)
-    federation.journal = Journal(folder / "journal")
-    return federation
+    clients = [DATA.info(name) for name in DATA.names]
+    return Federation(Counting(DATA, slow), clients, deadline=deadline, journal=Journal(folder / "journal"))
 
 
-def transport(federation: JournaledFederation) -> Counting:
-    assert isinstance(federation._transport, Counting)
-    return federation._transport
+def transport(federation: Federation) -> Counting:
+    assert isinstance(federation.transport, Counting)
+    return federation.transport
 
 
 def task(client: str, job: str = "draw", **payload: Any) -> Task:
@@ -110,7 +107,7 @@ def test_memory_goes_on_from_what_was_told(tmp_path: Path) -> None:
 def test_a_quorum_has_the_same_members_again(tmp_path: Path) -> None:
     """The slow one comes in the second handful, though after the kill it is known from the start."""
 
-    def script(federation: JournaledFederation) -> Iterator[list[Reply]]:
+    def script(federation: Federation) -> Iterator[list[Reply]]:
         federation.begin(1)
         federation.send([task(name) for name in DATA.names])
         yield federation.receive(at_least=2)

@@ -20,7 +20,7 @@ from atoll import search
 from atoll.core.messages import Task
 from atoll.errors import AtollError
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation, scratch_folder
+from atoll.federation.local import local_federation, scratch_folder
 from atoll.testing import made_table
 from programs import children_of
 from refusals import refused
@@ -37,7 +37,7 @@ def task(client: str, job: str, **payload: Any) -> Task:
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Federation]:
     """Two worker processes, for all tests of this file: starting them takes seconds."""
-    with LocalFederation(DATA, 1, 2) as federation:
+    with local_federation(DATA, 1, 2) as federation:
         federation.begin(1)
         yield federation
 
@@ -47,7 +47,7 @@ def either(request: pytest.FixtureRequest) -> Iterator[Federation]:
     if request.param == "workers":
         yield request.getfixturevalue("workers")
         return
-    with LocalFederation(DATA, 1, 0) as federation:
+    with local_federation(DATA, 1, 0) as federation:
         federation.begin(1)
         yield federation
 
@@ -127,7 +127,7 @@ def test_a_hung_client_costs_its_deadline_and_its_process(workers: Federation) -
 
 def test_after_the_deadline_a_serial_engine_starts_nothing_more() -> None:
     """The clock starts with the second task, because workers may have to start before the first."""
-    with LocalFederation(DATA, 1, 0, deadline=1.0) as federation:
+    with local_federation(DATA, 1, 0, deadline=1.0) as federation:
         federation.begin(1)
         replies = list(federation.map([task(name, "dawdle", seconds=1.2, value=0) for name in DATA.names]))
     assert [reply.ok for reply in replies] == [True] * 2 + [False] * 4
@@ -165,7 +165,7 @@ def test_closing_ends_the_workers_and_removes_the_scratch_folder(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(children_of(os.getpid()))
-    federation = LocalFederation(DATA, 1, 1)
+    federation = local_federation(DATA, 1, 1)
     (pid,) = set(children_of(os.getpid())) - before
     assert [path.name.split("-")[2] for path in tmp_path.iterdir()] == [str(os.getpid())]
     federation.close()
@@ -174,7 +174,7 @@ def test_closing_ends_the_workers_and_removes_the_scratch_folder(
 
 def test_a_worker_that_cannot_start_is_said() -> None:
     with (
-        LocalFederation(DATA, 1, 1, preload=["no_such_module"]) as federation,
+        local_federation(DATA, 1, 1, preload=["no_such_module"]) as federation,
         refused(AtollError, "worker-cannot-start", "no_such_module"),
     ):
         federation.begin(1)

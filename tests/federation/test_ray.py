@@ -17,8 +17,8 @@ from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation
-from atoll.federation.ray import QUIET, RayFederation
+from atoll.federation.local import clients_of, local_federation
+from atoll.federation.ray import QUIET, RayTransport
 from atoll.testing import EngineContract, made_images, made_table
 from refusals import refused
 
@@ -63,6 +63,12 @@ def cluster() -> Iterator[str]:
         del os.environ["RAY_AUTH_TOKEN"], os.environ["RAY_AUTH_MODE"]
 
 
+def on_ray(
+    data: Federated, seed: int, workers: int, deadline: float | None = None, address: str | None = None
+) -> Federation:
+    return Federation(RayTransport(data, seed, workers, address=address), *clients_of(data), deadline)
+
+
 class TestRay(EngineContract):
     interrupts = True
     processes = True
@@ -72,14 +78,14 @@ class TestRay(EngineContract):
         self.address = cluster
 
     def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
-        return RayFederation(data, seed, 2, deadline=deadline, address=self.address)
+        return on_ray(data, seed, 2, deadline, self.address)
 
 
 def test_a_cluster_of_this_machine_alone_draws_the_same_numbers() -> None:
     data = made_table(clients=3)
     tasks = [Task(f"draw:{name}", name, "atoll.testing.jobs:draw", {}) for name in data.names]
     drawn = []
-    for federation in (LocalFederation(data, 5, 0), RayFederation(data, 5, 1)):
+    for federation in (local_federation(data, 5, 0), on_ray(data, 5, 1)):
         with federation:
             federation.begin(1)
             drawn.append([reply.payload["numbers"].tolist() for reply in federation.map(tasks)])
@@ -89,12 +95,12 @@ def test_a_cluster_of_this_machine_alone_draws_the_same_numbers() -> None:
 
 def test_no_cluster_at_the_address_is_one_line() -> None:
     with refused(ConfigError, "ray-not-answering", "127.0.0.1:1"):
-        RayFederation(made_table(clients=2), 1, 1, address="127.0.0.1:1")
+        RayTransport(made_table(clients=2), 1, 1, address="127.0.0.1:1")
 
 
 def test_no_actors_is_refused() -> None:
     with refused(ConfigError, "ray-needs-worker", "workers = 0"):
-        RayFederation(made_table(clients=2), 1, 0)
+        RayTransport(made_table(clients=2), 1, 0)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "realtime", "nevofed"])

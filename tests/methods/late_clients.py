@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import Payload, Schema, Task, Tensors
-from atoll.federation.envelopes import Envelope, Outcome
+from atoll.federation.transport import Envelope, Outcome, Transport
 from atoll.methods.fedrl import FedRL, FedRLConfig, FedRLState
 from atoll.rng import stream
 from atoll.testing import ScriptedFederation
@@ -24,15 +24,15 @@ class LateFederation(ScriptedFederation):
         super().__init__(names, answer, schema, rows)
         self.held: set[str] = set()
         self.odd: Odd = lambda outcome: [outcome]
-        inner = self._transport
-        self._transport = _Holding(inner.start, inner.poll, self)
+        inner = self.transport
+        self.transport = _Holding(inner.start, inner.poll, self)
 
     def rates(self, **bandwidth: float) -> None:
         """What each client's link is said to carry."""
         self._clients = [replace(info, bandwidth=bandwidth.get(info.name)) for info in self._clients]
 
 
-class _Holding:
+class _Holding(Transport):
     window = 100
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll import spaces
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.methods.decnas.clients import Orders, PrunedCandidate, tune
 from atoll.rng import stream
 from atoll.testing import made_table
@@ -18,7 +18,7 @@ def told(evaluate_sent: bool) -> tuple[int, int]:
     arch["classes"] = len(data.schema.classes)
     weights = spaces.initial(arch, stream(1, "weights"))
     orders = Orders(1, TRAINING, True, {"architecture": arch, "weights": weights}, evaluate_sent)
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         counted, previous = tune(
             federation, [PrunedCandidate("u", arch, weights, 0)], [federation.clients()], orders, {}

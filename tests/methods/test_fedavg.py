@@ -10,7 +10,7 @@ import pytest
 from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
 from atoll.rng import stream
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
@@ -158,7 +158,7 @@ def test_a_last_batch_of_one_row_never_breaks_batch_norm() -> None:
     assert data.sizes(data.names[0])["train"] % 4 == 1
     settings = FedAvgConfig(rounds=1, model="convnet", widths=[2] * 6, batch=4)
     method = FedAvg(settings.fitted(data.schema, 2), data.schema)
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         state, metrics = method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
     assert metrics["clients"] == 2 and state.round == 1

@@ -12,7 +12,7 @@ from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import shortened
 from atoll.core.messages import Payload, Task, Tensors
 from atoll.errors import TooFewReplies
-from atoll.federation.envelopes import Outcome
+from atoll.federation.transport import Outcome
 from atoll.methods.fedrl import FedRL, FedRLState, _Received
 from atoll.rng import stream
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play

@@ -12,7 +12,7 @@ from atoll.config import resolve
 from atoll.core.messages import Payload, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ConfigError
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.methods.moefl import Individual, Moefl, MoeflConfig, _picks
 from atoll.rng import stream
 from atoll.spaces.sparse import space as sparse
@@ -56,7 +56,7 @@ def search(generations: int, answer: Any = None, **settings: Any) -> tuple[list[
     data = made_table()
     config = MoeflConfig(**{**QUICK, "rounds": 2 * generations, **settings})
     method = Moefl(config, data.schema)
-    federation = LocalFederation(data, 1, workers=0)
+    federation = local_federation(data, 1, workers=0)
     if answer is not None:
         federation = ScriptedFederation(["a", "b"], answer, data.schema)  # type: ignore[assignment]
     states, metrics = [method.init(federation, stream(1, "init"))], []
@@ -168,4 +168,4 @@ def test_networks_must_be_judged_by_something() -> None:
     for fitness, code in (("validation", "no-validation-rows"), ("test", "no-test-rows")):
         method = Moefl(MoeflConfig(**{**QUICK, "fitness": fitness}), data.schema)
         with refused(ConfigError, code, "data.split"):
-            method.init(LocalFederation(data, 1, workers=0), stream(1, "init"))
+            method.init(local_federation(data, 1, workers=0), stream(1, "init"))

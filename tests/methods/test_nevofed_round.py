@@ -15,7 +15,7 @@ from atoll.api import search
 from atoll.config import resolve
 from atoll.data import Federated
 from atoll.errors import ConfigError, DataError, Paused
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.methods import nevofed
 from atoll.methods.nevofed import NEvoFed, NEvoFedConfig
 from atoll.rng import stream
@@ -34,7 +34,7 @@ def method(data: Federated, **settings: Any) -> NEvoFed:
 def test_populations_stay_and_only_the_best_travel() -> None:
     data = made_table(clients=3)
     server = method(data)
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
         assert list(state.bests) == data.names and metrics["clients"] == 3 and metrics["failed"] == {}
@@ -56,7 +56,7 @@ def test_a_best_that_did_not_change_is_not_sent_again() -> None:
     server = method(data)
     codes = {name: encode(constant(number), 6, 3) for number, name in enumerate(data.names)}
     down = []
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         state = server.init(federation, stream(1))
         state, _ = server.step(state, federation, stream(1, "round"))
@@ -80,7 +80,7 @@ def test_the_global_model_is_the_best_by_the_mean_over_clients() -> None:
     data = Federated.from_arrays(x, y, ["a"] * 4 + ["b"] * 6, split=(1.0, 0.0, 0.0))
     server = method(data)
     codes = [encode(constant(answer, 2), 2, 2) for answer in (0, 1)]
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         winner, psi = server._global(codes, federation)
     zero = (weighted_f1(np.array([[3, 0], [1, 0]])) + weighted_f1(np.array([[2, 0], [4, 0]]))) / 2
@@ -112,7 +112,7 @@ def test_a_bad_genome_from_a_client_is_rejected_and_the_round_goes_on(
         return answer
 
     monkeypatch.setitem(nevofed.JOBS, "update", spoilt)
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
         assert victim not in state.bests and len(state.bests) == 2
@@ -140,7 +140,7 @@ def test_a_client_with_one_class_says_so_and_the_others_go_on() -> None:
     data = one_class_data()
     for rule, expected in (("refuse", ["a"]), ("use", ["a", "b"])):
         server = method(data, one_class=rule)
-        with LocalFederation(data, 1, 0) as federation:
+        with local_federation(data, 1, 0) as federation:
             federation.begin(1)
             state, metrics = server.step(server.init(federation, stream(1)), federation, stream(1, "round"))
         assert list(state.bests) == expected
@@ -190,7 +190,7 @@ def test_results_hold_the_global_network_and_every_clients_own(tmp_path: Path) -
 def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
     data = made_table(clients=2)
     server = method(data, max_hidden=1, max_connections=6, node_add=1.0, connection_add=1.0, rounds=6)
-    with LocalFederation(data, 1, 0) as federation:
+    with local_federation(data, 1, 0) as federation:
         state = server.init(federation, stream(1))
         for number in range(1, 6):
             federation.begin(number)

@@ -37,7 +37,7 @@ class Runs(MethodContract):
 
 def _failing(fails: Callable[[Task, int], bool]) -> Callable[[Federation], None]:
     def prepare(federation: Federation) -> None:
-        federation._transport = FaultyTransport(federation._transport, fails)
+        federation.transport = FaultyTransport(federation.transport, fails)
 
     return prepare
 
@@ -103,7 +103,7 @@ def test_a_failed_round_is_repeated_with_other_clients(tmp_path: Path) -> None:
     assert len(asked) == 6 and set(asked[:3]) != set(asked[3:])
     failed = [event for event in run.history if "failed" in event]
     assert [(event["round"], event["attempt"]) for event in failed] == [(2, 1)]
-    assert "3 x told to fail" in failed[0]["failed"]
+    assert "3 x made to fail" in failed[0]["failed"]
     assert [event["round"] for event in run.rounds] == [1, 2, 3, 4]
 
 

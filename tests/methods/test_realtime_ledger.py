@@ -12,7 +12,7 @@ from atoll.core import wire
 from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.federation.base import Federation, Transport
-from atoll.federation.envelopes import Envelope, Outcome
+from atoll.federation.transport import Envelope, Outcome
 from atoll.testing import MethodContract, made_table
 
 
@@ -76,8 +76,8 @@ class Runs(MethodContract):
         recorders: list[Recorder] = []
 
         def record(federation: Federation) -> None:
-            recorders.append(Recorder(federation._transport))
-            federation._transport = recorders[0]
+            recorders.append(Recorder(federation.transport))
+            federation.transport = recorders[0]
 
         run = self.run(folder, workers=workers, prepare=record)
         assert run is not None

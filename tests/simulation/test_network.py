@@ -11,7 +11,7 @@ from atoll.core.messages import Task, Tensors
 from atoll.rng import stream
 from atoll.simulation.links import Link
 from atoll.simulation.traces import Trace
-from paced_clients import DATA, SEED, A, B, C, paced, task, times, values
+from paced_clients import DATA, SEED, A, B, C, now, paced, task, times, values
 
 # -- order of arrival, quorum, deadline ------------------------------------------------------------------------------
 
@@ -21,15 +21,15 @@ def test_a_quorum_is_met_by_those_who_arrive_first() -> None:
     with paced({A: 1, B: 10, C: 2}) as federation:
         federation.begin(1)
         federation.send([task(A), task(B), task(C)])
-        assert values(federation.receive(at_least=2)) == [B, C] and federation.now == 5
+        assert values(federation.receive(at_least=2)) == [B, C] and now(federation) == 5
         assert federation.ledger.current.simulated_seconds == 5
         federation.begin(2)
         federation.send([task(B)])  # 5 to 6
-        assert values(federation.receive()) == [B] and federation.now == 6
+        assert values(federation.receive()) == [B] and now(federation) == 6
         federation.begin(3)
         federation.send([task(C)])  # 6 to 11: A arrives at 10, meanwhile
         late, fresh = federation.receive()
-        assert (late.payload["value"], late.round, fresh.round) == (A, 1, 3) and federation.now == 11
+        assert (late.payload["value"], late.round, fresh.round) == (A, 1, 3) and now(federation) == 11
         replies = [account.replies for account in federation.ledger.rounds]
         assert [row["used"] for row in replies] == [2, 1, 1] and [row["late"] for row in replies] == [0, 0, 1]
         assert [account.simulated_seconds for account in federation.ledger.rounds] == [5, 1, 5]
@@ -43,7 +43,7 @@ def test_a_late_reply_alone_does_not_end_a_wait() -> None:
         federation.receive(at_least=1)  # C at 1; A comes at 10
         federation.begin(2)
         federation.send([task(B, macs=20)])  # 1 to 21
-        assert values(federation.receive(at_least=1)) == [A, B] and federation.now == 21
+        assert values(federation.receive(at_least=1)) == [A, B] and now(federation) == 21
 
 
 def test_a_client_does_one_task_at_a_time() -> None:
@@ -54,7 +54,7 @@ def test_a_client_does_one_task_at_a_time() -> None:
         federation.receive(at_least=1)
         federation.begin(2)
         federation.send([task(A, value="second", macs=3)])
-        assert values(federation.receive()) == [A, "second"] and federation.now == 13
+        assert values(federation.receive()) == [A, "second"] and now(federation) == 13
         assert [row[2:6] for row in times(federation)] == [[0, 0, 10, 10], [10, 10, 13, 13]]
 
 
@@ -67,13 +67,13 @@ def test_who_is_busy_and_waiting_for_them_when_nobody_is_free() -> None:
         assert federation.busy == {A, C}
         federation.begin(2)
         federation.send([])
-        assert federation.receive() == [] and federation.now == 1
-        assert values(federation.receive(at_least=1)) == [C] and federation.now == 5 and federation.busy == {A}
-        assert federation.receive(at_least=1, deadline=2) == [] and federation.now == 7
+        assert federation.receive() == [] and now(federation) == 1
+        assert values(federation.receive(at_least=1)) == [C] and now(federation) == 5 and federation.busy == {A}
+        assert federation.receive(at_least=1, deadline=2) == [] and now(federation) == 7
     with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
         federation.begin(1)
         federation.send([task(B)])
-        assert federation.receive(deadline=1) == [] and federation.now == 1  # it is done and does not arrive
+        assert federation.receive(deadline=1) == [] and now(federation) == 1  # it is done and does not arrive
         assert federation.busy == frozenset() and federation.receive(at_least=1) == []
 
 
@@ -81,21 +81,21 @@ def test_a_deadline_is_virtual_and_what_misses_it_comes_later() -> None:
     with paced({A: 1, B: 10, C: 2}) as federation:
         federation.begin(1)
         federation.send([task(A), task(B), task(C)])
-        assert values(federation.receive(deadline=4)) == [B] and federation.now == 4
-        assert federation.receive(at_least=0) == [] and federation.now == 4  # looking takes no time
-        assert values(federation.receive(deadline=1)) == [C] and federation.now == 5  # just in time
-        assert values(federation.receive()) == [A] and federation.now == 10
-        assert federation.receive() == [] and federation.now == 10
+        assert values(federation.receive(deadline=4)) == [B] and now(federation) == 4
+        assert federation.receive(at_least=0) == [] and now(federation) == 4  # looking takes no time
+        assert values(federation.receive(deadline=1)) == [C] and now(federation) == 5  # just in time
+        assert values(federation.receive()) == [A] and now(federation) == 10
+        assert federation.receive() == [] and now(federation) == 10
 
 
 def test_map_streams_in_task_order_and_gives_up_at_the_deadline() -> None:
     with paced({A: 1, B: 10, C: 2}, deadline=6) as federation:
         federation.begin(1)
         assert values(list(federation.map([task(A), task(C), task(B)]))) == ["no reply within 6 s", C, B]
-        assert federation.now == 6 and federation.ledger.current.replies["failed"] == 1
+        assert now(federation) == 6 and federation.ledger.current.replies["failed"] == 1
         assert federation.ledger.current.client_macs == 20
         federation.begin(2)  # A was interrupted and is free again
-        assert values(list(federation.map([task(A, macs=5)]))) == [A] and federation.now == 11
+        assert values(list(federation.map([task(A, macs=5)]))) == [A] and now(federation) == 11
         assert federation.receive() == []
 
 
@@ -103,8 +103,8 @@ def test_a_round_takes_as_long_as_its_slowest_client() -> None:
     with paced({A: 1, B: 10, C: 2}) as federation:
         federation.begin(1)
         assert values(list(federation.map([task(B), task(A), task(C)]))) == [B, A, C]
-        assert federation.now == 10
-        assert values(list(federation.map([task(A, macs=1), task(A, macs=2)]))) == [A, A] and federation.now == 13
+        assert now(federation) == 10
+        assert values(list(federation.map([task(A, macs=1), task(A, macs=2)]))) == [A, A] and now(federation) == 13
 
 
 def test_bytes_travel_over_the_line_and_what_is_held_does_not() -> None:
@@ -117,7 +117,7 @@ def test_bytes_travel_over_the_line_and_what_is_held_does_not() -> None:
         federation.receive()
         account = federation.ledger.current
         assert account.bytes_down > 4000 and account.bytes_up > 4000
-        assert federation.now == pytest.approx((account.bytes_down + account.bytes_up) / 1000)
+        assert now(federation) == pytest.approx((account.bytes_down + account.bytes_up) / 1000)
         down, up = account.bytes_down, account.bytes_up
         federation.begin(2)
         federation.send([Task("t", A, "atoll.testing.jobs:weights", {"weights": weights}, 0)])
@@ -142,7 +142,7 @@ def test_audits_cost_nothing_and_are_always_answered() -> None:
         test_evaluation = Task(
             "test_evaluation", A, "atoll.testing.jobs:echo", {"value": 1}, 10**9, test_evaluation=True
         )
-        assert values(list(federation.map([test_evaluation]))) == [1] and federation.now == 0
+        assert values(list(federation.map([test_evaluation]))) == [1] and now(federation) == 0
         assert times(federation) == [] and federation.ledger.total().tasks == 0
 
 
@@ -152,7 +152,7 @@ def test_failures_and_unknown_clients_are_replies_in_time() -> None:
         federation.send([task(A, job="fail"), task(B), task("nobody")])
         failed, good, unknown = federation.receive()
         assert "asked to fail" in str(failed.error) and good.ok and "no client 'nobody'" in str(unknown.error)
-        assert federation.now == 10 and [row[-1] for row in times(federation)] == ["failed", "used"]
+        assert now(federation) == 10 and [row[-1] for row in times(federation)] == ["failed", "used"]
 
 
 def test_memory_is_the_clients_own_while_its_reply_is_on_its_way() -> None:
@@ -175,7 +175,7 @@ def test_a_client_silent_for_ever_never_blocks_a_round() -> None:
             federation.send([task(A), task(B)])
             assert values(federation.receive(at_least=2)) == ["no reply"] * 2
             assert values(list(federation.map([task(A)]))) == ["no reply"]
-        assert federation.ledger.total().replies["failed"] == 6 and federation.now == 0
+        assert federation.ledger.total().replies["failed"] == 6 and now(federation) == 0
 
 
 def dropping(tasks: int) -> list[bool]:
@@ -197,12 +197,12 @@ def test_silence_ends_at_the_deadline_or_with_the_round() -> None:
     with paced({A: 1, B: 1, C: 1}, dropout=0.5) as federation:
         federation.begin(silent)
         federation.send([task(A)])
-        assert values(federation.receive(deadline=7)) == ["no reply within 7 s"] and federation.now == 7
+        assert values(federation.receive(deadline=7)) == ["no reply within 7 s"] and now(federation) == 7
     quick = next(name for name in (B, C) if stream(SEED, "dropout", silent, name, 0).random() >= 0.5)
     with paced({A: 1, B: 1, C: 1}, dropout=0.5) as federation:
         federation.begin(silent)
         federation.send([task(A), task(quick)])
-        assert values(federation.receive(at_least=1)) == [quick] and federation.now == 10
+        assert values(federation.receive(at_least=1)) == [quick] and now(federation) == 10
         federation.begin(silent + 1)
         federation.send([])
         assert values(federation.receive()) == ["no reply within 10 s"]
@@ -213,7 +213,7 @@ def test_silence_in_map_waits_for_the_deadline_if_there_is_one() -> None:
     silent = 1 + dropping(20).index(True)
     with paced({A: 1, B: 1, C: 1}, dropout=0.5, deadline=30) as federation:
         federation.begin(silent)
-        assert values(list(federation.map([task(A)]))) == ["no reply within 30 s"] and federation.now == 30
+        assert values(list(federation.map([task(A)]))) == ["no reply within 30 s"] and now(federation) == 30
 
 
 # -- staleness by rounds ---------------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
     with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
         federation.begin(1)
         federation.send([task(A), task(B)])
-        assert federation.receive() == [] and federation.now == 10 and federation.busy == frozenset()
+        assert federation.receive() == [] and now(federation) == 10 and federation.busy == frozenset()
         federation.begin(2)
         federation.send([task(C)])  # 10 to 15, held back too
-        assert values(federation.receive()) == [A, B] and federation.now == 15
+        assert values(federation.receive()) == [A, B] and now(federation) == 15
         assert federation.ledger.current.simulated_seconds == 5
         # The line's own times, and then when the mix let the reply through.
         assert [row[2:] for row in times(federation)] == [[0, 0, 10, 10, "late", 10], [0, 0, 1, 1, "late", 10]]
@@ -270,7 +270,7 @@ def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
         federation.receive(deadline=4)  # A is at work until 10
         federation.begin(2)
         federation.send([task(B)])  # 4 to 5
-        assert values(federation.receive()) == [B] and federation.now == 5  # of round 1; A's cannot be there yet
+        assert values(federation.receive()) == [B] and now(federation) == 5  # of round 1; A's cannot be there yet
 
 
 def test_silent_clients_take_no_room_before_they_are_asked_for() -> None:
@@ -302,7 +302,7 @@ def test_what_a_mix_holds_back_is_no_answer_for_those_who_wait_for_late_ones() -
         federation.send([task(B)])  # 4 to 5
         assert values(federation.receive()) == [B] and federation.busy == {A}
         federation.send([])
-        assert values(federation.receive(at_least=1)) == [A] and federation.now == 100
+        assert values(federation.receive(at_least=1)) == [A] and now(federation) == 100
 
 
 def test_nothing_is_known_to_have_reached_a_client_that_dropped_out() -> None:

@@ -14,12 +14,12 @@ import pytest
 from atoll import resume, search
 from atoll.config import resolve
 from atoll.errors import AtollError, ConfigError, DataError, Paused, RunDirectoryError
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.run import launch
 from atoll.run.loop import Loop
 from atoll.run.reader import Run, load
 from atoll.simulation.links import links_for
-from atoll.simulation.network import NetworkFederation
+from atoll.simulation.network import VirtualTime
 from atoll.simulation.settings import SimulationSettings
 from atoll.store import RunDirectory
 from atoll.testing import made_images, made_table
@@ -146,8 +146,10 @@ def soft(
     method = SoftFedAvg(experiment.settings.fitted(DATA.schema, 5), DATA.schema)  # type: ignore[arg-type]
     own = SimulationSettings(bandwidth=2000.0, speed=[2e4, 1e6], **network)
     directory = RunDirectory.reopen(folder) if folder.exists() else RunDirectory.create(folder, "", {"method": "soft"})
-    local = LocalFederation(DATA, 1, workers, preload=["atoll.methods.fedavg"])
-    with directory, NetworkFederation(local, own, links_for(own, 1, DATA.names), 1) as federation:
+    clock = VirtualTime(own, links_for(own, 1, DATA.names), 1)
+    preload = ["atoll.methods.fedavg"]
+    local = local_federation(DATA, 1, workers, deadline=own.deadline, preload=preload, clock=clock)
+    with directory, local as federation:
         loop = Loop(method, DATA.schema, 1, ROUNDS, 3, federation, directory, watcher)
         if stop_after is not None:
             loop.stop = lambda: rounds_done(folder) >= stop_after

@@ -8,29 +8,27 @@ import numpy as np
 import pytest
 
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation
 from atoll.simulation.links import Link
-from atoll.simulation.network import NetworkFederation
 from atoll.simulation.traces import Trace
 from atoll.testing import EngineContract, made_table
-from paced_clients import DATA, SEED, A, B, C, network, paced, task, times, values
+from paced_clients import DATA, A, B, C, network, now, paced, task, times, values
 
 
 class TestWithoutDelays(EngineContract):
     """The contract of all engines, on a network where nothing takes time."""
 
     def federation(self, data: Any, seed: int, deadline: float | None = None) -> Federation:
-        return network(LocalFederation(data, seed, 0), data.names, seed=seed, deadline=deadline)
+        return network(data, seed=seed, deadline=deadline)
 
 
 class TestWithoutDelaysOnWorkers(EngineContract):
     processes = True
 
     def federation(self, data: Any, seed: int, deadline: float | None = None) -> Federation:
-        return network(LocalFederation(data, seed, 2), data.names, seed=seed, deadline=deadline)
+        return network(data, 2, seed, deadline=deadline)
 
 
-def play(federation: NetworkFederation, numbers: range) -> list[Any]:
+def play(federation: Federation, numbers: range) -> list[Any]:
     """Rounds with a quorum of one: replies are always in flight between them."""
     seen: list[Any] = []
     for number in numbers:
@@ -38,7 +36,7 @@ def play(federation: NetworkFederation, numbers: range) -> list[Any]:
         federation.send([task(name, macs=7 + number, job="remember") for name in DATA.names])
         replies = federation.receive(at_least=1)
         seen += [[reply.task.client, reply.round, reply.payload.get("calls"), reply.error] for reply in replies]
-        seen += [federation.engine_events(), federation.now, [info.bandwidth for info in federation.clients()]]
+        seen += [federation.engine_events(), now(federation), [info.bandwidth for info in federation.clients()]]
     return seen
 
 
@@ -53,7 +51,7 @@ def test_a_snapshot_with_replies_in_flight_goes_on_alike(settings: dict[str, Any
     with paced({}, links, **settings) as federation:
         first = play(federation, range(1, 6))
         saved = federation.snapshot()
-        assert settings or saved["network"]["travelling"]
+        assert settings or saved["clock"]["travelling"]
         rest = play(federation, range(6, 12))
     with paced({}, links, **settings) as other:
         other.restore(saved)
@@ -81,13 +79,13 @@ def test_the_same_for_any_number_of_workers() -> None:
     settings = {"bandwidth": 300.0, "speed": [1.0, 50.0], "dropout": 0.2, "deadline": 40.0}
     found = []
     for workers in (0, 1, 3):
-        with network(LocalFederation(data, SEED, workers), data.names, **settings) as federation:
+        with network(data, workers, **settings) as federation:
             seen: list[Any] = []
             for number in (1, 2, 3):
                 federation.begin(number)
                 federation.send([task(name, job="remember") for name in data.names])
                 seen += [(reply.task.client, reply.round, reply.error) for reply in federation.receive(at_least=3)]
                 seen += values(list(federation.map([task(name) for name in data.names])))
-                seen += [federation.engine_events(), federation.now, federation.ledger.to_plain()]
+                seen += [federation.engine_events(), now(federation), federation.ledger.to_plain()]
             found.append(seen)
     assert found[0] == found[1] == found[2]

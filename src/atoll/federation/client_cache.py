@@ -1,4 +1,4 @@
-"""What each client still holds, so that it is not sent again."""
+"""Which tensors each client holds, so that they are not sent again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ NO_DIGESTS: frozenset[str] = frozenset()
 
 
 @dataclass
-class Holdings:
-    """What each client still holds: the tensors of its last two tasks."""
+class ClientCache:
+    """Each client holds the tensors of its last two tasks."""
 
     last: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     newest: frozenset[str] = NO_DIGESTS
@@ -26,7 +26,7 @@ class Holdings:
         self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], self.newest)
 
     def lose(self, client: str) -> None:
-        """What the client was being sent did not reach it, so nothing is counted on any more."""
+        """A task may not have reached the client, so it is taken to hold nothing."""
         self.last.pop(client, None)
 
     def to_plain(self) -> Payload:
@@ -39,6 +39,6 @@ class Holdings:
         return {"sets": [sorted(digests) for digests in numbers], "clients": clients}
 
     @classmethod
-    def from_plain(cls, plain: Payload) -> Holdings:
+    def from_plain(cls, plain: Payload) -> ClientCache:
         sets = [frozenset(digests) for digests in plain["sets"]]
         return cls({name: (sets[older], sets[newer]) for name, (older, newer) in plain["clients"].items()})

@@ -1,18 +1,18 @@
 """The engines: how a run gets its clients. An engine's module is imported when the engine is used.
 
-An engine knows the data's schema and its clients before a run directory exists, and makes the run's `Federation`
-afterwards. To add one: a function from `Request` to `Engine`, and an entry point in the group `atoll.engines`.
+To add one: a function from `Request` to `Engine`, and an entry point in the group `atoll.engines`. The function finds
+out what must be known of the clients' data; processes are started by `Engine.transport`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from atoll.core.messages import Schema
-from atoll.federation.base import Federation
+from atoll.core.messages import ClientInfo, Schema
+from atoll.federation.transport import Transport
 from atoll.registry import find
 
 if TYPE_CHECKING:
@@ -30,27 +30,27 @@ class Request:
     method: str
     module: str  # where the method's jobs are
     centralised: bool = False  # the method wants all data in one place
+    virtual: bool = False  # the clients are to be on the virtual network: an engine with a real one refuses
     given: Federated | None = None  # data in memory, in place of the data table
     data_dir: Path | None = None
-    resumed: Path | None = None  # the directory of a run that goes on
-    grid: Any = None  # Flower's, inside of its ServerApp
+    resumed: Path | None = None  # the directory of a run that is resumed
 
 
-class Engine(Protocol):
-    """Clients that can be reached, and what is known of their data."""
+@dataclass(frozen=True)
+class Engine:
+    """Clients that can be reached, what is known of their data, and what carries tasks to them."""
 
     schema: Schema
-    clients: int
+    clients: Sequence[ClientInfo]
     data: DataSettings  # with everything decided that was left to the data
+    about: dict[str, Any]  # for the manifest: digest, clients and rows of the data. A resumed run must find the same
+    transport: Callable[[str, Path], Transport]  # for the run of this name, which writes to this directory
+    benchmark: Sequence[ClientInfo] = ()  # holders of an official test set
+    deadline: float | None = None  # real seconds that each wait for replies lasts
+    journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
 
-    def about(self) -> dict[str, Any]:
-        """For the manifest: digest, clients and rows of the data. A resumed run must find the same."""
 
-    def federation(self, run: str, directory: Path) -> Federation:
-        """The handle of the run of this name, which writes to this directory."""
-
-
-def find_engine(name: str) -> Callable[[Request], Engine]:
-    """The function that opens an engine."""
-    found: Callable[[Request], Engine] = find("engines", name)
+def find_engine(name: str) -> Callable[[Request], Any]:
+    """The function that opens an engine, or the `RemoteLoop` that `atoll.run.launch` describes."""
+    found: Callable[[Request], Any] = find("engines", name)
     return found

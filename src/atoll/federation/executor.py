@@ -1,6 +1,7 @@
-"""What the server and a process that plays clients write to each other: tasks as letters, answers as frames.
+"""How a process does the tasks of clients: the job itself, and tasks and answers as `wire` frames.
 
-Used by every engine whose processes live as long as the run and so can hold tensors themselves: local workers, Ray.
+`TaskEncoder` and `Executor` are for engines whose processes live as long as the run and so hold tensors themselves:
+local workers and Ray.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from atoll.core import wire
 from atoll.core.messages import Array, Payload, TaskSize
 from atoll.errors import WireError
-from atoll.federation.envelopes import Envelope, Outcome
+from atoll.federation.transport import Envelope, Outcome
 from atoll.rng import stream
 
 if TYPE_CHECKING:
@@ -68,18 +69,18 @@ def stream_name(seed: int, round_number: int, client: str, number: int) -> tuple
 
 
 class TaskEncoder:
-    """The server's side: which tensors one process holds, and letters with those that it lacks."""
+    """The server's side: tasks for one process, with only those tensors that it lacks."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}  # digest -> round of its last use
 
-    def write(self, envelope: Envelope) -> bytes:
-        """The task as a letter; the process may forget what two rounds did not use."""
+    def encode(self, envelope: Envelope) -> bytes:
+        """The task as a frame. The process forgets tensors that two rounds did not use."""
         forget = [digest for digest, used in self._held.items() if used < envelope.round - 1]
         for digest in forget:
             del self._held[digest]
         task = envelope.task
-        letter = {
+        encoded = {
             "client": task.client,
             "job": task.job,
             "payload": task.payload,
@@ -88,38 +89,36 @@ class TaskEncoder:
             "number": envelope.number,
             "forget": forget,
         }
-        frame = wire.encode(letter, self._held)
+        frame = wire.encode(encoded, self._held)
         self._held.update(dict.fromkeys(envelope.digests, envelope.round))
         return frame
 
 
 class Executor:
-    """The process's side: plays one client after another."""
+    """The process's side: does the tasks of one client after another."""
 
     def __init__(self, federated: Federated, seed: int, device: str) -> None:
         self._federated, self._seed, self._device = federated, seed, device
         self._held: dict[str, Array] = {}
 
     def answer(self, frame: bytes | bytearray) -> bytes:
-        """Do the task of a letter: payload and new memory, or an error in words."""
-        letter = wire.decode(frame, self._held)
-        for digest in letter["forget"]:
+        """Do an encoded task: payload and new memory, or an error message."""
+        task = wire.decode(frame, self._held)
+        for digest in task["forget"]:
             self._held.pop(digest, None)
-        for owner, name in wire.take_apart(letter["payload"]).tensors:
+        for owner, name in wire.take_apart(task["payload"]).tensors:
             self._held[owner.digest(name)] = owner[name]
-        drawing_from = stream_name(self._seed, letter["round"], letter["client"], letter["number"])
+        drawing_from = stream_name(self._seed, task["round"], task["client"], task["number"])
         try:
-            data = self._federated.client(letter["client"])
-            payload, memory = perform(
-                letter["job"], letter["payload"], letter["memory"], data, drawing_from, self._device
-            )
+            data = self._federated.client(task["client"])
+            payload, memory = perform(task["job"], task["payload"], task["memory"], data, drawing_from, self._device)
             return wire.encode({"payload": payload, "memory": memory, "error": None}, digests=False)
         except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
             return wire.encode({"payload": {}, "memory": {}, "error": words(problem)})
 
 
 def outcome(envelope: Envelope, frame: bytes | bytearray) -> Outcome:
-    """What an answer says of its envelope."""
+    """The outcome that an answer reports for its envelope."""
     try:
         answer = wire.decode(frame, digests=False)
     except WireError as problem:

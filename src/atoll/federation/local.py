@@ -1,6 +1,6 @@
 """The embedded engine: all clients on this machine, in this process or in worker processes.
 
-Workers are programs of their own, spoken to in `wire` bytes, one torch thread each. The data is written once to a
+Workers are processes that read and write `wire` frames, with one torch thread each. The data is written once to a
 scratch folder that every worker maps into memory. A worker that dies is replaced and its task done again, once.
 """
 
@@ -14,59 +14,63 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atoll.core import wire
-from atoll.core.ledger import Ledger
-from atoll.core.messages import Payload
+from atoll.core.messages import ClientInfo, Payload
 from atoll.data.loading import settle
 from atoll.errors import AtollError, ConfigError
-from atoll.federation import executor, pipe
+from atoll.federation import executor
 from atoll.federation.base import Federation
+from atoll.federation.dispatcher import Clock
 from atoll.federation.engines import Engine, Request
-from atoll.federation.envelopes import Envelope, Outcome
 from atoll.federation.executor import TaskEncoder, perform, stream_name, words
+from atoll.federation.journal import Journal
+from atoll.federation.transport import Envelope, Outcome, Transport
+from atoll.federation.worker import read_frame, widen_pipe, write_frame
 from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
     from atoll.data import Federated
 
 
-class LocalFederation(Federation):
-    """All clients of `data` on this machine. `workers=0` does everything in this process."""
-
-    def __init__(
-        self,
-        data: Federated,
-        seed: int,
-        workers: int | None = None,
-        device: str = "cpu",
-        deadline: float | None = None,
-        ledger: Ledger | None = None,
-        preload: Sequence[str] = (),
-    ) -> None:
-        """`preload` names modules that workers import before their first task, outside of any deadline."""
-        count = (os.cpu_count() or 1) if workers is None else workers
-        if count < 0:
-            raise ConfigError(
-                f"workers = {count}: must be 0 (everything in this process) or more", code="workers-negative"
-            )
-        transport = (
-            WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
-        )
-        super().__init__(
-            transport,
-            [data.info(name) for name in data.names],
-            ledger if ledger is not None else Ledger(),
-            [data.info(name) for name in data.benchmark],
-            deadline,
-        )
+def local_federation(
+    data: Federated,
+    seed: int,
+    workers: int | None = None,
+    device: str = "cpu",
+    deadline: float | None = None,
+    preload: Sequence[str] = (),
+    clock: Clock | None = None,
+    journal: Journal | None = None,
+) -> Federation:
+    """All clients of `data` on this machine. The parameters are those of `local_transport` and `Federation`."""
+    transport = local_transport(data, seed, workers, device, preload)
+    return Federation(transport, *clients_of(data), deadline, clock, journal)
 
 
-class SerialTransport:
-    """Every task is done on the spot, in this process. A task cannot be interrupted: a deadline holds between tasks."""
+def local_transport(
+    data: Federated, seed: int, workers: int | None = None, device: str = "cpu", preload: Sequence[str] = ()
+) -> Transport:
+    """`workers=0` does everything in this process; None: one worker process per processor.
+
+    `preload` names modules that workers import before their first task, outside of any deadline.
+    """
+    count = (os.cpu_count() or 1) if workers is None else workers
+    if count < 0:
+        raise ConfigError(f"workers = {count}: must be 0 (everything in this process) or more", code="workers-negative")
+    return WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
+
+
+def clients_of(data: Federated) -> tuple[list[ClientInfo], list[ClientInfo]]:
+    """The clients of `data`, and those that hold its benchmark's test set."""
+    return [data.info(name) for name in data.names], [data.info(name) for name in data.benchmark]
+
+
+class SerialTransport(Transport):
+    """Every task is done at once, in this process. A task cannot be interrupted: a deadline holds between tasks."""
 
     window = 1
 
@@ -97,19 +101,19 @@ class SerialTransport:
         self._outcomes = []
 
 
-class WorkerTransport:
-    """A pool of worker processes, each playing one client at a time."""
+class WorkerTransport(Transport):
+    """A pool of worker processes, each doing one task at a time."""
 
     def __init__(self, data: Federated, seed: int, count: int, device: str, preload: Sequence[str] = ()) -> None:
         self.window = 2 * count + 2
         self._scratch = scratch_folder()
         data.save(self._scratch)
-        self._hello: Payload = {"data": str(self._scratch), "seed": seed, "device": device, "preload": list(preload)}
+        self._settings: Payload = {"data": str(self._scratch), "seed": seed, "device": device, "preload": list(preload)}
         self._selector = selectors.DefaultSelector()
         self._queue: deque[Envelope] = deque()
-        self._died: set[int] = set()  # envelopes that have cost one worker its life
+        self._died: set[int] = set()  # envelopes on which one worker has died
         self._lost: list[Outcome] = []  # envelopes that could not even be handed over
-        self._workers = [_Worker(self._hello, self._scratch, self._selector) for _ in range(count)]
+        self._workers = [_Worker(self._settings, self._scratch, self._selector) for _ in range(count)]
         self._started = False
 
     def start(self, envelope: Envelope) -> None:
@@ -123,7 +127,7 @@ class WorkerTransport:
         while not outcomes and any(worker.envelope for worker in self._workers):
             ready = self._selector.select(timeout)
             for key, _ in ready:
-                outcome = self._hear(key.data)
+                outcome = self._receive(key.data)
                 if outcome is not None:
                     outcomes.append(outcome)
             outcomes += self._lost
@@ -147,10 +151,10 @@ class WorkerTransport:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _wait_for_workers(self) -> None:
-        """Once, before the first task: importing takes seconds, which are nobody's round."""
+        """Once, before the first task: importing takes seconds, which belong to no round."""
         while not all(worker.ready for worker in self._workers):
             for key, _ in self._selector.select():
-                if not key.data.greeted():
+                if not key.data.becomes_ready():
                     log = (self._scratch / "workers.log").read_text(errors="replace").strip().splitlines()
                     raise AtollError(
                         f"a worker process cannot start: {log[-1] if log else 'it left no message'}",
@@ -166,19 +170,19 @@ class WorkerTransport:
                     worker.give(envelope)
                 except OSError:  # it died while idle, or while it read this
                     worker.restart()
-                    lost = self._bereaved(envelope)
+                    lost = self._try_again(envelope)
                     if lost is not None:
                         self._lost.append(lost)
 
-    def _hear(self, worker: _Worker) -> Outcome | None:
-        """A worker has something to say, or is gone."""
-        if not worker.ready and worker.greeted():
+    def _receive(self, worker: _Worker) -> Outcome | None:
+        """A worker has written something, or has died."""
+        if not worker.ready and worker.becomes_ready():
             return None
         envelope = worker.envelope
         frame = worker.answer()
         if frame is None:
             worker.restart()
-            outcome = None if envelope is None else self._bereaved(envelope)
+            outcome = None if envelope is None else self._try_again(envelope)
             self._dispatch()
             return outcome
         if envelope is None:
@@ -186,8 +190,8 @@ class WorkerTransport:
         self._dispatch()  # first of all: the worker is busy again while its answer is read here
         return executor.outcome(envelope, frame)
 
-    def _bereaved(self, envelope: Envelope) -> Outcome | None:
-        """The worker died on this envelope: do it again once, then call it a failure."""
+    def _try_again(self, envelope: Envelope) -> Outcome | None:
+        """The worker died on this envelope: do it again once, then it has failed."""
         if envelope.order in self._died:
             return Outcome(envelope.order, error="the worker process died twice on this task")
         self._died.add(envelope.order)
@@ -198,14 +202,14 @@ class WorkerTransport:
 class _Worker:
     """One worker process, what it is doing, and which tensors it holds."""
 
-    def __init__(self, hello: Payload, scratch: Path, selector: selectors.BaseSelector) -> None:
-        self._hello, self._scratch, self._selector = hello, scratch, selector
+    def __init__(self, settings: Payload, scratch: Path, selector: selectors.BaseSelector) -> None:
+        self._settings, self._scratch, self._selector = settings, scratch, selector
         self._start()
 
     def _start(self) -> None:
         self.envelope: Envelope | None = None
         self.ready = False  # it says so once, before it answers anything
-        self._letters = TaskEncoder()
+        self._encoder = TaskEncoder()
         with open(self._scratch / "workers.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "atoll.federation.worker"],
@@ -218,29 +222,29 @@ class _Worker:
             )
         assert self._process.stdin and self._process.stdout
         self._in, self._out = self._process.stdin, self._process.stdout
-        pipe.widen(self._in)  # type: ignore[arg-type]
-        pipe.widen(self._out)  # type: ignore[arg-type]
-        pipe.write(self._in, wire.encode(self._hello))  # type: ignore[arg-type]
+        widen_pipe(self._in)  # type: ignore[arg-type]
+        widen_pipe(self._out)  # type: ignore[arg-type]
+        write_frame(self._in, wire.encode(self._settings))  # type: ignore[arg-type]
         self._selector.register(self._out, selectors.EVENT_READ, self)
 
     def give(self, envelope: Envelope) -> None:
         """Send a task, with those of its tensors that this worker lacks."""
-        pipe.write(self._in, self._letters.write(envelope))  # type: ignore[arg-type]
+        write_frame(self._in, self._encoder.encode(envelope))  # type: ignore[arg-type]
         self.envelope = envelope
 
-    def greeted(self) -> bool:
-        """Take the worker's word that it is ready; False if it is gone instead."""
+    def becomes_ready(self) -> bool:
+        """Read that the worker is ready; False if it has died instead."""
         try:
-            self.ready = pipe.read(self._out) is not None  # type: ignore[arg-type]
+            self.ready = read_frame(self._out) is not None  # type: ignore[arg-type]
         except OSError:
             self.ready = False
         return self.ready
 
     def answer(self) -> bytearray | None:
-        """The frame in which the worker answers, or None if it is gone."""
+        """The frame in which the worker answers, or None if it has died."""
         self.envelope = None
         try:
-            return pipe.read(self._out)  # type: ignore[arg-type]
+            return read_frame(self._out)  # type: ignore[arg-type]
         except OSError:
             return None
 
@@ -258,7 +262,7 @@ class _Worker:
 
 
 def scratch_folder() -> Path:
-    """A folder for this process's shared data; folders of processes that were killed are swept away."""
+    """A folder for this process's shared data; folders of processes that were killed are removed."""
     root = Path(tempfile.gettempdir())
     for old in root.glob("atoll-scratch-*"):
         owner = old.name.split("-")[2]
@@ -277,31 +281,39 @@ def _alive(process: int) -> bool:
     return True
 
 
-class LocalEngine:
-    """Clients whose data is in one place. An engine that spreads them over machines derives from this."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        if request.given is not None:
-            self.federated, self.data = request.given, request.data
-        else:
-            self.federated, self.data = settle(request.data, request.seed, request.data_dir)
-        if request.centralised:
-            self.federated = self.federated.centralised()
-        self.schema = self.federated.schema
-        self.clients = len(self.federated.names)
-
-    def about(self) -> dict[str, Any]:
-        return {"digest": self.federated.digest(), "clients": self.clients, "rows": self.federated.rows}
-
-    def federation(self, run: str, directory: Path) -> Federation:
-
-        engine, module = self.request.engine, self.request.module
-        # A worker process cannot import what was defined in a notebook.
-        workers = 0 if module == "__main__" else engine.workers
-        seed = self.request.seed
-        return LocalFederation(self.federated, seed, workers, engine.device, engine.deadline, preload=[module])
-
-
 def open_engine(request: Request) -> Engine:
-    return LocalEngine(request)
+    """The clients of the request's data, on this machine."""
+
+    def transport(data: Federated) -> Transport:
+        # A worker process cannot import what was defined in a notebook.
+        workers = 0 if request.module == "__main__" else request.engine.workers
+        return local_transport(data, request.seed, workers, request.engine.device, [request.module])
+
+    return engine_of(request, transport)
+
+
+def engine_of(request: Request, transport: Callable[[Federated], Transport]) -> Engine:
+    """An engine for data that is in one place, by what carries tasks to its clients."""
+    import torch
+
+    device = request.engine.device
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"engine.device = {device!r}: torch finds no such device here; use cpu", code="device-missing"
+        )
+    if request.given is not None:
+        federated, settings = request.given, request.data
+    else:
+        federated, settings = settle(request.data, request.seed, request.data_dir)
+    if request.centralised:
+        federated = federated.centralised()
+    clients, benchmark = clients_of(federated)
+    return Engine(
+        schema=federated.schema,
+        clients=clients,
+        benchmark=benchmark,
+        data=settings,
+        about={"digest": federated.digest(), "clients": len(clients), "rows": federated.rows},
+        deadline=request.engine.deadline,
+        transport=lambda run, directory: transport(federated),
+    )

@@ -1,42 +1,86 @@
-"""A worker process of the local engine: plays one client after another. Started as `python -m atoll.federation.worker`.
+"""A worker process of the local engine: does the tasks of one client after another.
 
-It speaks `wire` frames over its standard input and output. First frame: where the data is, the seed, the device. Then
-one frame a task; the reply carries a payload and the client's new memory, or an error in words.
+Started as `python -m atoll.federation.worker`. It reads and writes `wire` frames, each after its length, on its
+standard input and output. First frame: where the data is, the seed, the device. Then one frame per task; the answer has
+a payload and the client's new memory, or an error message. The functions for frames serve the server's side too.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
 import os
 from typing import BinaryIO
 
 from atoll.core import wire
 from atoll.core.messages import Payload
-from atoll.federation import pipe
 from atoll.federation.executor import Executor
+
+CAPACITY = 1 << 20  # bytes; the most that Linux allows without privileges
 
 
 def main() -> None:
-    # Jobs may print and read; the pipes are for frames only, so they move aside: printing goes to the error stream, and
-    # there is nothing to read.
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    # Jobs may print and read, but the pipes are for frames only: what a job prints goes to the error stream, and its
+    # standard input is empty.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     tasks = os.fdopen(os.dup(0), "rb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    hello = pipe.read(tasks)
-    if hello is not None:
-        _serve(tasks, replies, wire.decode(hello))
+    settings = read_frame(tasks)
+    if settings is not None:
+        _serve(tasks, answers, wire.decode(settings))
 
 
-def _serve(tasks: BinaryIO, replies: BinaryIO, settings: Payload) -> None:
+def _serve(tasks: BinaryIO, answers: BinaryIO, settings: Payload) -> None:
     from atoll.data import Federated
 
     for module in ("torch", *settings["preload"]):  # seconds that no task's deadline should pay for
         importlib.import_module(module)
-    player = Executor(Federated.attach(settings["data"]), settings["seed"], settings["device"])
-    pipe.write(replies, wire.encode({"ready": True}))
-    while (frame := pipe.read(tasks)) is not None:
-        pipe.write(replies, player.answer(frame))
+    executor = Executor(Federated.attach(settings["data"]), settings["seed"], settings["device"])
+    write_frame(answers, wire.encode({"ready": True}))
+    while (frame := read_frame(tasks)) is not None:
+        write_frame(answers, executor.answer(frame))
+
+
+def widen_pipe(pipe: BinaryIO) -> None:
+    """Make space for the whole model of a small network, where the system allows it.
+
+    With the default 64 kB the writer would wait until the reader has been scheduled a dozen times.
+    """
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, CAPACITY)
+
+
+def write_frame(pipe: BinaryIO, frame: bytes) -> None:
+    _all(pipe, len(frame).to_bytes(8, "little"))
+    _all(pipe, frame)
+    pipe.flush()
+
+
+def read_frame(pipe: BinaryIO) -> bytearray | None:
+    """The next frame, or None when the other side has ended."""
+    length = _exactly(pipe, 8)
+    return None if length is None else _exactly(pipe, int.from_bytes(length, "little"))
+
+
+def _all(pipe: BinaryIO, data: bytes) -> None:
+    """An unbuffered pipe may accept only a part, for instance when its process is stopped and continued."""
+    view, done = memoryview(data), 0
+    while done < len(view):
+        done += pipe.write(view[done:])
+
+
+def _exactly(pipe: BinaryIO, count: int) -> bytearray | None:
+    data = bytearray(count)
+    view, filled = memoryview(data), 0
+    while filled < count:
+        got = pipe.readinto(view[filled:])  # type: ignore[attr-defined]
+        if not got:
+            return None
+        filled += got
+    return data
 
 
 if __name__ == "__main__":

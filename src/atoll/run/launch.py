@@ -8,23 +8,41 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
 from atoll.data import Federated
-from atoll.deploy.flower import follow
 from atoll.errors import ConfigError, RunDirectoryError
+from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
+from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.run.loop import Loop, Watcher
 from atoll.run.reader import Run, load
-from atoll.simulation.engine import on_network
+from atoll.simulation.links import Links, links_for
+from atoll.simulation.network import VirtualTime
 from atoll.store import RunDirectory
 
 IN_MEMORY = "in-memory"  # the name of data that was given as an object
 LIBRARIES = ("atoll", "torch", "numpy", "pymoo", "scikit-learn", "safetensors")
 
 Stop = Callable[[], bool]
+
+
+class RemoteLoop(Protocol):
+    """What an engine opens if the loop runs in a program beside its clients instead of in this process.
+
+    Both calls follow the run to its end, and raise what that program has raised.
+    """
+
+    def start(self, experiment: Experiment, out: Path, watcher: Watcher | None, stop: Stop) -> None:
+        """Begin a run in the directory `out`."""
+
+    def resume(self, out: Path, rounds: int | None, accept_changes: bool, watcher: Watcher | None, stop: Stop) -> None:
+        """Continue the run in the directory `out`."""
+
+
+OpenEngine = Callable[[Request], Engine | RemoteLoop]
 
 
 def start(
@@ -35,25 +53,26 @@ def start(
     data_dir: Path | None = None,
     watcher: Watcher | None = None,
     stop: Stop = lambda: False,
-    grid: Any = None,
+    open_engine: OpenEngine | None = None,
 ) -> Run:
-    """Begin a run and see it through. `data` given in memory stands for the experiment's own data table; `grid` is
-    Flower's, inside of its ServerApp."""
-    if _on_sites(experiment) and grid is None:
-        return follow.start(follow.link_of(experiment), experiment, out, watcher=watcher, stop=stop)
-    _prepare(experiment)
+    """Begin a run and follow it to its end. `data` given in memory replaces the experiment's own data table;
+    `open_engine` replaces the function that opens the engine of the experiment's `engine.name`."""
     if experiment.network is not None:
         experiment = experiment.model_copy(update={"network": experiment.network.settled()})
-    engine = _engine(experiment, data, data_dir, grid=grid)
-    fitted = experiment.settings.fitted(engine.schema, engine.clients)
+    engine = _open(experiment, open_engine, data, data_dir)
+    if not isinstance(engine, Engine):
+        engine.start(experiment, out, watcher, stop)
+        return load(out)
+    links = _links(experiment, engine, data_dir)
+    fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
     experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
-    find_method(experiment.method)(fitted, engine.schema)  # what does not fit is said before anything is written
-    manifest = _manifest(experiment, engine) | {"run": uuid.uuid4().hex}
+    find_method(experiment.method)(fitted, engine.schema)  # what does not fit is refused before anything is written
+    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     with RunDirectory.create(out, dump(experiment), manifest) as directory:
         try:
-            _run(experiment, engine, manifest["run"], directory, watcher, stop)
+            _run(experiment, engine, links, manifest["run"], directory, watcher, stop)
         except ConfigError:
-            directory.discard()  # what only the clients' data could tell: the folder is free for the mended command
+            directory.discard()  # only the clients' data could show it: the folder is free for the corrected command
             raise
     return load(out)
 
@@ -68,66 +87,47 @@ def resume(
     accept_changes: bool = False,
     watcher: Watcher | None = None,
     stop: Stop = lambda: False,
-    grid: Any = None,
+    open_engine: OpenEngine | None = None,
 ) -> Run:
-    """Go on where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
-    if grid is None and (path / "config.toml").is_file():
-        experiment = resolve(read_file(path / "config.toml"), complete=True)
-        if _on_sites(experiment):
-            link = follow.link_of(experiment)
-            return follow.resume(link, path, rounds, accept_changes, watcher=watcher, stop=stop)
+    """Continue where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
     with RunDirectory.reopen(path) as directory:
         experiment = resolve(read_file(path / "config.toml"), complete=True)
         experiment = _further(experiment, rounds)
         if workers is not None:
             settings = experiment.engine.model_copy(update={"workers": workers})
             experiment = experiment.model_copy(update={"engine": settings})
-        _prepare(experiment)
         if data is None and experiment.data.name == IN_MEMORY:
             raise RunDirectoryError(
                 f"{path}: its data was in memory; give it again: atoll.resume({str(path)!r}, data=...)",
                 code="data-in-memory",
             )
-        engine = _engine(experiment, data, data_dir, path, grid)
-        manifest = load(path).manifest
-        if not accept_changes:
-            _refuse_changes(path, manifest, _manifest(experiment, engine))
-        if rounds is not None:
-            directory.reconfigure(dump(experiment))
-        _run(experiment, engine, manifest.get("run", ""), directory, watcher, stop)
+        engine = _open(experiment, open_engine, data, data_dir, path)
+        if isinstance(engine, Engine):
+            links = _links(experiment, engine, data_dir)
+            manifest = load(path).manifest
+            if not accept_changes:
+                _refuse_changes(path, manifest, _manifest(experiment, engine, links))
+            if rounds is not None:
+                directory.reconfigure(dump(experiment))
+            _run(experiment, engine, links, manifest.get("run", ""), directory, watcher, stop)
+    if not isinstance(engine, Engine):  # with the directory closed: the other program opens it
+        engine.resume(path, rounds, accept_changes, watcher, stop)
     return load(path)
 
 
-def _on_sites(experiment: Experiment) -> bool:
-    """Whether the loop of a run belongs into a program beside a federation's link."""
-    return experiment.engine.name == "flower" and experiment.engine.federation is not None
-
-
-def _prepare(experiment: Experiment) -> None:
-    """Every process of a run computes with one thread; what the settings ask of this machine must be there."""
-    import torch
-
-    from atoll.training.determinism import prepare_environment, single_thread
-
-    prepare_environment()
-    single_thread()
-    device = experiment.engine.device
-    here = experiment.engine.name != "flower"  # sites compute on their own machines
-    if device != "cpu" and here and not torch.cuda.is_available():
-        raise ConfigError(
-            f"engine.device = {device!r}: torch finds no such device here; use cpu", code="device-missing"
-        )
-
-
-def _engine(
+def _open(
     experiment: Experiment,
+    open_engine: OpenEngine | None,
     data: Federated | None,
     data_dir: Path | None,
     resumed: Path | None = None,
-    grid: Any = None,
-) -> Engine:
-    """The engine that the experiment names, on the virtual network if it has one."""
+) -> Engine | RemoteLoop:
+    from atoll.training.determinism import prepare_environment, single_thread
+
+    prepare_environment()  # every process of a run computes with one thread
+    single_thread()
     method = find_method(experiment.method)
+    _refuse_network(experiment, method.takes_late)
     request = Request(
         experiment.engine,
         experiment.data,
@@ -135,27 +135,54 @@ def _engine(
         experiment.method,
         method.__module__,
         method.centralised,
+        experiment.network is not None,
         data,
         data_dir,
         resumed,
-        grid,
     )
-    engine = find_engine(experiment.engine.name)(request)
+    found: Engine | RemoteLoop = (open_engine or find_engine(experiment.engine.name))(request)
+    return found
+
+
+def _refuse_network(experiment: Experiment, takes_late: bool) -> None:
+    """A virtual network that does not fit the experiment's other settings."""
+    network = experiment.network
+    if network is not None and experiment.engine.deadline is not None:
+        raise ConfigError(
+            "engine.deadline counts real seconds, the virtual network its own; set network.deadline",
+            code="deadline-not-virtual",
+        )
+    if network is not None and network.staleness is not None and not takes_late:
+        raise ConfigError(
+            f"network.staleness: method {experiment.method} makes no use of late replies, only fedrl does; set "
+            "network.dropout or network.deadline",
+            code="staleness-not-used",
+        )
+
+
+def _links(experiment: Experiment, engine: Engine, data_dir: Path | None) -> Links | None:
+    """The clients' links on the virtual network, if there is one."""
     if experiment.network is None:
-        return engine
-    return on_network(engine, experiment.network, request, method.takes_late)
+        return None
+    return links_for(experiment.network, experiment.seed, [info.name for info in engine.clients], data_dir)
 
 
 def _run(
     experiment: Experiment,
     engine: Engine,
+    links: Links | None,
     run: str,
     directory: RunDirectory,
     watcher: Watcher | None,
     stop: Stop,
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, engine.schema)
-    with engine.federation(run, directory.path) as federation:
+    clock, deadline, network = None, engine.deadline, experiment.network
+    if network is not None and links is not None:
+        clock, deadline = VirtualTime(network, links, experiment.seed), network.deadline
+    journal = Journal(directory.path / "journal") if engine.journal else None
+    transport = engine.transport(run, directory.path)
+    with Federation(transport, engine.clients, engine.benchmark, deadline, clock, journal) as federation:
         Loop(
             method,
             engine.schema,
@@ -182,7 +209,7 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
     return experiment.model_copy(update={"settings": settings})
 
 
-def _manifest(experiment: Experiment, engine: Engine) -> dict[str, Any]:
+def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> dict[str, Any]:
     from atoll.training.determinism import record
 
     method = find_method(experiment.method)
@@ -194,19 +221,20 @@ def _manifest(experiment: Experiment, engine: Engine) -> dict[str, Any]:
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),
-        "data": engine.about(),
+        # With the links' digest: a resumed run must find the same ones.
+        "data": engine.about | ({} if links is None else {"network": links.digest}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def _refuse_changes(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """A run goes on to the same bits only with the same versions, threads and data."""
+    """A run continues to the same bits only with the same versions, threads and data."""
     for part in ("versions", "computing", "data"):
         for key in old[part]:
             before, now = old[part][key], new[part].get(key)
             if before != now:
                 raise RunDirectoryError(
                     f"{path}: {part}.{key} was {before!r} when the run started and is {now!r} now; the result would "
-                    "not be the same; restore it, or go on all the same with --accept-changes",
+                    "not be the same; restore it, or continue all the same with --accept-changes",
                     code="run-changed",
                 )

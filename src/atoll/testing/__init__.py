@@ -10,13 +10,14 @@ Both need pytest to run, not to import.
 """
 
 from atoll.testing.data import made_images, made_table
-from atoll.testing.engine_contract import EngineContract
+from atoll.testing.engine_contract import EngineContract, JournalContract
 from atoll.testing.method_contract import MethodContract
 from atoll.testing.scripted import FaultyTransport, ScriptedFederation, StrictTransport
 
 __all__ = [
     "EngineContract",
     "FaultyTransport",
+    "JournalContract",
     "MethodContract",
     "ScriptedFederation",
     "StrictTransport",

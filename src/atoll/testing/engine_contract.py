@@ -1,19 +1,26 @@
-"""What every engine promises, as tests. The numbers are those of `atoll/federation/base.py`."""
+"""What every engine promises, as tests. The numbers are those of `atoll/federation/base.py`.
+
+`JournalContract` is for federations with a journal, on any engine and any clock.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from atoll.core.checks import Count, TensorsLike
-from atoll.core.messages import Task, Tensors
+from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
 from atoll.federation.base import Federation
+from atoll.federation.journal import Journal
 from atoll.rng import stream
 from atoll.testing.data import made_table
+from atoll.testing.scripted import FaultyTransport
 
 SEED = 11
 
@@ -227,3 +234,59 @@ class EngineContract:
             assert "died twice" in str(bad.error)
             (after,) = federation.map([_task(data.names[1], "echo", value=7)])
             assert after.payload["value"] == 7
+
+
+class JournalContract:
+    """Derive, and implement `federation`. Set `virtual` if its clock is virtual: then the same run has the same replies
+    even without a journal."""
+
+    virtual = False
+    calls = (1, 4, 8)  # the process is killed after this many items of the script
+
+    def federation(self, data: Federated, seed: int, journal: Journal) -> Federation:
+        raise NotImplementedError
+
+    def test_after_a_kill_the_same_replies_come_and_no_work_is_done_twice(self, tmp_path: Path) -> None:
+        data = made_table(clients=4)
+        whole, _ = self._play(data, tmp_path / "whole")
+        for count in self.calls:
+            before, _ = self._play(data, tmp_path / str(count), count)
+            again, started = self._play(data, tmp_path / str(count))
+            assert again[:count] == before
+            assert not started & {reply["id"] for replies, _, _ in before for reply in replies}
+            assert not self.virtual or again == whole
+
+    def _play(self, data: Federated, folder: Path, count: int | None = None) -> tuple[list[Any], set[str]]:
+        """The first `count` items of the script, and the tasks that were started."""
+        folder.mkdir(exist_ok=True)
+        started: set[str] = set()
+
+        def note(task: Task, _: int) -> bool:
+            started.add(task.id)
+            return False
+
+        federation = self.federation(data, SEED, Journal(folder / "journal"))
+        federation.transport = FaultyTransport(federation.transport, note)
+        seen = list(islice(self._script(federation), count))
+        federation.transport.close()  # its processes end as by a kill; the journal is not closed
+        return seen, started
+
+    def _script(self, federation: Federation) -> Iterator[tuple[list[Any], Any, Any]]:
+        """Rounds with a quorum of one, so that replies are in flight between them, and a streamed exchange in each."""
+        names = [info.name for info in federation.clients()]
+        for number in (1, 2, 3):
+            federation.begin(number)
+            free = [name for name in names if name not in federation.busy]
+            federation.send([_task(name, "remember", number) for name in free])
+            yield self._seen(federation.receive(at_least=1)), sorted(federation.busy), None
+            for reply in federation.map([_task(name, "draw", number) for name in names[:2]]):
+                yield self._seen([reply]), None, None
+            replies = federation.receive(at_least=0)
+            yield self._seen(replies), federation.engine_events(), federation.ledger.to_plain()
+
+    def _seen(self, replies: list[Reply]) -> list[Any]:
+        return [
+            {"id": reply.task.id, "round": reply.round, "error": reply.error}
+            | {key: np.asarray(value).tolist() for key, value in reply.payload.items()}
+            for reply in replies
+        ]

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from atoll.config import Experiment, resolve, settings_table
 from atoll.data import Federated
 from atoll.federation.base import Federation
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.methods import find_method
 from atoll.run.loop import Loop
 from atoll.run.metrics import KINDS
@@ -91,9 +91,8 @@ class MethodContract:
         victim = self.data().names[1]
 
         def wrap(federation: Federation) -> None:
-            inner = federation._transport
-            federation._transport = FaultyTransport(
-                inner, lambda task, number: task.client == victim and number % 2 == 1
+            federation.transport = FaultyTransport(
+                federation.transport, lambda task, number: task.client == victim and number % 2 == 1
             )
 
         run = self.run(tmp_path / "run", prepare=wrap)
@@ -104,7 +103,7 @@ class MethodContract:
         """Payloads, memory and state survive the wire: running on decoded copies changes nothing."""
 
         def wrap(federation: Federation) -> None:
-            federation._transport = StrictTransport(federation._transport)
+            federation.transport = StrictTransport(federation.transport)
 
         plain = comparable(self.baseline(tmp_path_factory))
         assert self.outcome(tmp_path / "strict", prepare=wrap) == plain
@@ -166,7 +165,7 @@ class MethodContract:
         settings = experiment.settings.fitted(data.schema, len(data.names))
         method = method_class(settings, data.schema)
         directory = RunDirectory.reopen(folder) if again else RunDirectory.create(folder, "", {"method": self.method})
-        with directory, LocalFederation(data, seed, workers) as federation:
+        with directory, local_federation(data, seed, workers) as federation:
             if prepare is not None:
                 prepare(federation)
             loop = Loop(method, data.schema, seed, settings.rounds, 3, federation, directory)

@@ -1,16 +1,15 @@
-"""Federations for tests: clients that answer by a script, that fail when told to, or that see only wire bytes."""
+"""Federations for tests: clients that answer by a script, that fail on demand, or that see only wire bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from atoll.core import wire
-from atoll.core.ledger import Ledger
 from atoll.core.messages import ClientInfo, Payload, Schema, Task
-from atoll.federation.base import Federation, Transport
-from atoll.federation.envelopes import Envelope, Outcome
+from atoll.federation.base import Federation
 from atoll.federation.executor import words
+from atoll.federation.transport import Envelope, Outcome, Transport
 
 Answer = Callable[[Task], Payload]
 
@@ -32,10 +31,10 @@ class ScriptedFederation(Federation):
     ) -> None:
         self.tasks: list[Task] = []
         clients = [ClientInfo(name, {"train": rows, "validation": rows, "test": 0}, schema) for name in names]
-        super().__init__(_ScriptedTransport(answer, self.tasks), clients, Ledger())
+        super().__init__(_ScriptedTransport(answer, self.tasks), clients)
 
 
-class _ScriptedTransport:
+class _ScriptedTransport(Transport):
     window = 1
 
     def __init__(self, answer: Answer, tasks: list[Task]) -> None:
@@ -57,11 +56,8 @@ class _ScriptedTransport:
     def abandon(self, order: int) -> None:
         self._outcomes = [outcome for outcome in self._outcomes if outcome.order != order]
 
-    def close(self) -> None:
-        pass
 
-
-class _Wrapper:
+class _Wrapper(Transport):
     """A transport that passes everything on to another one."""
 
     def __init__(self, inner: Transport) -> None:
@@ -76,6 +72,9 @@ class _Wrapper:
 
     def abandon(self, order: int) -> None:
         self.inner.abandon(order)
+
+    def saved(self, memory: Mapping[str, Payload]) -> None:
+        self.inner.saved(memory)
 
     def close(self) -> None:
         self.inner.close()
@@ -96,7 +95,7 @@ class FaultyTransport(_Wrapper):
 
     def poll(self, timeout: float | None) -> list[Outcome]:
         return [
-            Outcome(outcome.order, error="told to fail") if outcome.order in self._doomed else outcome
+            Outcome(outcome.order, error="made to fail") if outcome.order in self._doomed else outcome
             for outcome in super().poll(timeout)
         ]
 

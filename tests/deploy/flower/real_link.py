@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from atoll.deploy.flower.follow import Link
+from atoll.deploy.flower.superlink import SuperLink
 from atoll.deploy.supervisor import flower_environment
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
@@ -58,7 +58,7 @@ class RealLink:
         home.mkdir(parents=True)
         (home / "config.toml").write_text(CONFIG.format(port=self.port))
         self.environment = flower_environment(home) | {"PYTHONPATH": os.pathsep.join(map(str, [*folders, SOURCE]))}
-        self.link = Link(self.environment, "atoll", root / "requests", self.over, look_every=40.0)
+        self.superlink = SuperLink(self.environment, "atoll", root / "requests", self.ending, look_every=40.0)
 
     def __enter__(self) -> RealLink:
         self.start_program("link", ["flower-superlink", "--insecure", "--port", str(self.port)])
@@ -115,7 +115,7 @@ class RealLink:
             FLWR_HOME=str(home),
         )
 
-    def over(self, number: int) -> str | None:
+    def ending(self, number: int) -> str | None:
         """How a run has ended, by Flower's own command."""
         command = [str(Path(sys.executable).parent / "flwr"), "list", "atoll", "--format", "json"]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)

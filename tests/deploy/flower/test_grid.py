@@ -15,13 +15,13 @@ from flwr.app import Error, Message
 from atoll.core import wire
 from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
-from atoll.deploy.flower.mail import content, frame_of
+from atoll.deploy.flower.messages import content, frame_of
 from atoll.deploy.flower.nodes import Nodes
-from atoll.deploy.flower.transport import FlowerFederation, FlowerTransport, RunContext
+from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.site import Site, SiteNode
 from atoll.federation.base import Federation
 from atoll.federation.journal import Journal
-from atoll.federation.local import LocalFederation
+from atoll.federation.local import local_federation
 from atoll.testing import EngineContract, made_table
 from deploy.flower.thread_grid import Handler, ThreadGrid
 
@@ -53,13 +53,13 @@ class Sites:
 
     def federation(
         self, data: Federated, seed: int, deadline: float | None = None, journal: Journal | None = None, **options: Any
-    ) -> FlowerFederation:
+    ) -> Federation:
         for name in data.names:
             if name not in self.nodes:
                 self.join(data, name)
         context = RunContext(RUN, "testing", seed, "cpu", {name: {} for name in data.names})
         transport = FlowerTransport(Nodes(self.grid, look_every=0.02), context, **options)
-        return FlowerFederation(transport, [data.info(name) for name in data.names], deadline, journal)
+        return Federation(transport, [data.info(name) for name in data.names], deadline=deadline, journal=journal)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def frames(grid: ThreadGrid) -> list[int]:
 
 
 def test_only_what_a_site_lacks_travels_and_a_new_disk_is_sent_everything(sites: Sites) -> None:
-    with sites.federation(DATA, 1) as federation, LocalFederation(DATA, 1, 0) as local:
+    with sites.federation(DATA, 1) as federation, local_federation(DATA, 1, 0) as local:
         for number in range(4):
             if number == 3:
                 shutil.rmtree(sites.root / ONE / "runs")
@@ -199,7 +199,7 @@ def test_a_reply_that_the_link_lost_is_asked_for_once_more(sites: Sites) -> None
         ask(federation, task(ONE, "echo", value=0))
         sites.grid.tamper = tamper
         assert ask(federation, task(ONE, "remember"))[0].payload == {"calls": 1}  # the same answer, not one call more
-        assert "lost on the link" in str(ask(federation, task(ONE, "remember"))[0].error)
+        assert "lost on the SuperLink" in str(ask(federation, task(ONE, "remember"))[0].error)
         assert len(lost) == 4
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from atoll.deploy.flower import follow
 from atoll.errors import ConfigError
 from atoll.rng import stream
 from atoll.run import launch
-from atoll.run.reader import Run
+from atoll.run.reader import Run, load
 from deploy.flower.real_link import RealLink
 from deploy.flower.three_sites import ThreeSites
 from outcomes import outcome
@@ -41,7 +40,8 @@ class Connected:
     def both(self, method: str, out: Path, watcher: Any = None, **settings: Any) -> tuple[Run, Run]:
         here = launch.start(self.sites.experiment(method, "local", **settings), out / "here")
         experiment = self.sites.experiment(method, "flower", **settings)
-        return here, follow.start(self.real.link, experiment, out / "there", watcher=watcher)
+        self.real.superlink.start(experiment, out / "there", watcher)
+        return here, load(out / "there")
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +64,14 @@ def test_two_sites_give_the_same_result_as_one_place(connected: Connected, tmp_p
     here, there = connected.both("fedavg", tmp_path, Looking(), rounds=2, hidden=[8], test_every=0)
     assert outcome(there) == outcome(here)
     assert rounds == [1, 2]
-    assert list(connected.real.link.requests.iterdir()) == []
+    assert list(connected.real.superlink.requests.iterdir()) == []
 
 
 @pytest.mark.deploy
 def test_what_the_servers_program_refuses_is_told_to_the_user(connected: Connected, tmp_path: Path) -> None:
     wrong = connected.sites.experiment("fedavg", "flower", rounds=1, data={"rows": 9})
     with refused(ConfigError, "data-held-by-sites", "data.rows"):
-        follow.start(connected.real.link, wrong, tmp_path / "wrong")
+        connected.real.superlink.start(wrong, tmp_path / "wrong")
     assert not (tmp_path / "wrong").exists()
 
 

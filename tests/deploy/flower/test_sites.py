@@ -13,10 +13,11 @@ import pytest
 from flwr.app import Message
 
 from atoll.deploy.flower import engine as flower_engine
-from atoll.deploy.flower.engine import kept
-from atoll.deploy.flower.mail import PREPARE, TASK, frame_of
+from atoll.deploy.flower.engine import kept, on_grid
+from atoll.deploy.flower.messages import PREPARE, TASK, frame_of
 from atoll.errors import ConfigError, Paused, SiteError
 from atoll.run import launch
+from atoll.run.reader import Run
 from deploy.flower.thread_grid import ThreadGrid
 from deploy.flower.three_sites import NAMES, ThreeSites, write_images, write_rows
 from outcomes import outcome
@@ -43,6 +44,11 @@ IMAGE_METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+def on_sites(sites: ThreeSites, method: str, path: Path, grid: Any, **settings: Any) -> Run:
+    """A whole run of these sites."""
+    return launch.start(sites.experiment(method, "flower", **settings), path, open_engine=on_grid(grid))
+
+
 @pytest.fixture
 def sites(tmp_path: Path) -> ThreeSites:
     return ThreeSites(tmp_path / "sites")
@@ -51,7 +57,7 @@ def sites(tmp_path: Path) -> ThreeSites:
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_result_as_in_one_place(tmp_path: Path, sites: ThreeSites, method: str) -> None:
     here = launch.start(sites.experiment(method, "local", **METHODS[method]), tmp_path / "here")
-    there = launch.start(sites.experiment(method, "flower", **METHODS[method]), tmp_path / "there", grid=sites.grid())
+    there = on_sites(sites, method, tmp_path / "there", sites.grid(), **METHODS[method])
     assert outcome(there) == outcome(here)
 
 
@@ -60,7 +66,7 @@ def test_sites_with_images(tmp_path: Path, method: str) -> None:
     sites = ThreeSites(tmp_path / "sites", images=True)
     settings = IMAGE_METHODS[method]
     here = launch.start(sites.experiment(method, "local", **settings), tmp_path / "here")
-    there = launch.start(sites.experiment(method, "flower", **settings), tmp_path / "there", grid=sites.grid())
+    there = on_sites(sites, method, tmp_path / "there", sites.grid(), **settings)
     assert outcome(there) == outcome(here)
 
 
@@ -97,7 +103,7 @@ def test_every_way_to_prepare_data_gives_the_same(tmp_path: Path, data: dict[str
                 path.write_text("\n".join(text.split()) + "\n")
     options = {"rounds": 1, "hidden": [4], "batch": 4, "data": data}
     here = launch.start(sites.experiment("fedavg", "local", **options), tmp_path / "here")
-    there = launch.start(sites.experiment("fedavg", "flower", **options), tmp_path / "there", grid=sites.grid())
+    there = on_sites(sites, "fedavg", tmp_path / "there", sites.grid(), **options)
     assert outcome(there) == outcome(here)
 
 
@@ -134,15 +140,15 @@ def test_a_killed_server_goes_on_to_the_same_result(tmp_path: Path, sites: Three
     """Killed in the middle of every second exchange, each time resumed: nothing that was accepted is asked again."""
     here = outcome(launch.start(sites.experiment(method, "local", **METHODS[method]), tmp_path / "here"))
     whole = sites.grid()
-    launch.start(sites.experiment(method, "flower", **METHODS[method]), tmp_path / "whole", grid=whole)
+    on_sites(sites, method, tmp_path / "whole", whole, **METHODS[method])
     grid, path, sittings = sites.grid(), tmp_path / "there", 0
     while True:
         mortal = Mortal(grid, tasks=4)
         try:
             if (path / "config.toml").exists():
-                there = launch.resume(path, grid=mortal)
+                there = launch.resume(path, open_engine=on_grid(mortal))
             else:
-                there = launch.start(sites.experiment(method, "flower", **METHODS[method]), path, grid=mortal)
+                there = on_sites(sites, method, path, mortal, **METHODS[method])
             break
         except Killed:
             sittings += 1
@@ -171,8 +177,8 @@ class _Broken:
 def test_a_link_that_fails_pauses_a_run(tmp_path: Path, sites: ThreeSites) -> None:
     experiment = sites.experiment("fedavg", "flower", rounds=2, hidden=[8])
     with refused(Paused, "link-failed", "ConnectionError", "the push session may have expired"):
-        launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), TASK, 10))
-    there = launch.resume(tmp_path / "there", grid=sites.grid())
+        launch.start(experiment, tmp_path / "there", open_engine=on_grid(_Broken(sites.grid(), TASK, 10)))
+    there = launch.resume(tmp_path / "there", open_engine=on_grid(sites.grid()))
     here = launch.start(sites.experiment("fedavg", "local", rounds=2, hidden=[8]), tmp_path / "here")
     assert outcome(there) == outcome(here)
 
@@ -180,15 +186,15 @@ def test_a_link_that_fails_pauses_a_run(tmp_path: Path, sites: ThreeSites) -> No
 def test_a_link_that_fails_before_a_run_leaves_nothing(tmp_path: Path, sites: ThreeSites) -> None:
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[8])
     with refused(SiteError, "link-failed-at-start", "ConnectionError"):
-        launch.start(experiment, tmp_path / "there", grid=_Broken(sites.grid(), PREPARE, 1))
+        launch.start(experiment, tmp_path / "there", open_engine=on_grid(_Broken(sites.grid(), PREPARE, 1)))
     assert not (tmp_path / "there").exists()
 
 
 def test_a_finished_run_can_go_further(tmp_path: Path, sites: ThreeSites) -> None:
     """What was asked for the results is not mistaken for what the next round asks."""
     path = tmp_path / "there"
-    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), path, grid=sites.grid())
-    longer = launch.resume(path, rounds=2, grid=sites.grid())
+    on_sites(sites, "fedavg", path, sites.grid(), rounds=1, hidden=[8])
+    longer = launch.resume(path, rounds=2, open_engine=on_grid(sites.grid()))
     here = launch.start(sites.experiment("fedavg", "local", rounds=1, hidden=[8]), tmp_path / "here")
     assert outcome(longer) == outcome(launch.resume(here.path, rounds=2))
 
@@ -203,7 +209,7 @@ def opening_refused(
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], **options)
     experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"wait": wait})})
     with refused(SiteError, "too-few-sites") as caught:
-        launch.start(experiment, tmp_path / "there", grid=grid or sites.grid())
+        launch.start(experiment, tmp_path / "there", open_engine=on_grid(grid or sites.grid()))
     assert not (tmp_path / "there").exists()
     return str(caught.value)
 
@@ -232,7 +238,7 @@ def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites:
     own_file(sites, "west").write_text("x,outcome\n1,well\n2,ill\n3,well\n4,ill\n")
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
     experiment = experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"sites": 2})})
-    there = launch.start(experiment, tmp_path / "there", grid=sites.grid())
+    there = launch.start(experiment, tmp_path / "there", open_engine=on_grid(sites.grid()))
     assert set(there.result["candidates"][0]["clients"]) == {"north", "south"}
 
 
@@ -255,14 +261,14 @@ def test_a_site_says_what_is_wrong_with_its_data(tmp_path: Path, sites: ThreeSit
 def test_a_class_that_was_not_declared_is_refused(tmp_path: Path, sites: ThreeSites) -> None:
     own_file(sites, "west").write_text(own_file(sites, "west").read_text().replace("unclear", "gone"))
     text = opening_refused(sites, tmp_path, data={"classes": ("well", "ill", "unclear")})
-    assert "2 of 3 sites can take part (site 'west': class 'gone' is not among data.classes" in text
+    assert "2 of 3 sites can participate (site 'west': class 'gone' is not among data.classes" in text
 
 
 def test_a_site_that_is_not_there(tmp_path: Path, sites: ThreeSites) -> None:
     grid = ThreadGrid()
     for name in NAMES[:2]:
         grid.connect(sites.handler(name))
-    assert "2 of 3 sites can take part (site 'west': it is not connected)" in opening_refused(
+    assert "2 of 3 sites can participate (site 'west': it is not connected)" in opening_refused(
         sites, tmp_path, grid, wait=3.0
     )
 
@@ -290,7 +296,7 @@ def test_a_site_silent_for_ever_never_blocks_a_round(
 
     grid.connect(hang)
     try:
-        run = launch.start(sites.experiment(method, "flower", **settings), tmp_path / "there", grid=grid)
+        run = on_sites(sites, method, tmp_path / "there", grid, **settings)
     finally:
         end.set()
     assert run.finished and len(run.rounds) == settings["rounds"]
@@ -301,7 +307,7 @@ def test_two_nodes_under_one_name(tmp_path: Path, sites: ThreeSites) -> None:
     grid.connect(sites.handler("south"))
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
     with refused(SiteError, "too-few-sites", "site 'south'"):
-        launch.start(experiment, tmp_path / "there", grid=_Patient(grid))
+        launch.start(experiment, tmp_path / "there", open_engine=on_grid(_Patient(grid)))
     assert "two nodes" in notice(sites, "south")
 
 
@@ -340,7 +346,7 @@ def test_label_counts_leave_only_where_the_site_allows_it(tmp_path: Path, sites:
     path = sites.root / "apart" / "north" / "site.toml"
     path.write_text(path.read_text().replace("labels = false", "labels = true"))
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], data={"share_labels": True})
-    launch.start(experiment, tmp_path / "there", grid=sites.grid())
+    launch.start(experiment, tmp_path / "there", open_engine=on_grid(sites.grid()))
     opened = kept(tmp_path / "there")
     assert opened is not None
     assert {info.name: info.labels is not None for info in opened.infos} == {
@@ -353,11 +359,11 @@ def test_label_counts_leave_only_where_the_site_allows_it(tmp_path: Path, sites:
 def test_data_that_changes_during_a_run_is_refused(tmp_path: Path, sites: ThreeSites) -> None:
     """The run's own copy is used as long as it is there; without it, the files must be what they were."""
     path = tmp_path / "there"
-    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), path, grid=sites.grid())
+    on_sites(sites, "fedavg", path, sites.grid(), rounds=1, hidden=[8])
     write_rows(own_file(sites, "south"), 5)
-    launch.resume(path, rounds=2, grid=sites.grid())
+    launch.resume(path, rounds=2, open_engine=on_grid(sites.grid()))
     shutil.rmtree(sites.root / "apart" / "south" / "work" / "runs")
-    longer = launch.resume(path, rounds=3, grid=sites.grid())
+    longer = launch.resume(path, rounds=3, open_engine=on_grid(sites.grid()))
     assert longer.rounds[1]["metrics"]["clients"] == 3 and longer.rounds[2]["metrics"]["clients"] == 2
 
 
@@ -367,12 +373,12 @@ def test_data_that_changes_during_a_run_is_refused(tmp_path: Path, sites: ThreeS
 )
 def test_settings_that_deal_data_out_are_refused(sites: ThreeSites, tmp_path: Path, data: Any, named: str) -> None:
     with refused(ConfigError, "data-held-by-sites", named):
-        launch.start(sites.experiment("fedavg", "flower", data=data), tmp_path / "there", grid=sites.grid())
+        on_sites(sites, "fedavg", tmp_path / "there", sites.grid(), data=data)
 
 
 def test_a_method_that_pools_all_data_is_refused(sites: ThreeSites, tmp_path: Path) -> None:
     with refused(ConfigError, "centralised-data-needed", "central"):
-        launch.start(sites.experiment("central", "flower"), tmp_path / "there", grid=sites.grid())
+        on_sites(sites, "central", tmp_path / "there", sites.grid())
 
 
 def test_no_row_leaves_a_site(tmp_path: Path, sites: ThreeSites) -> None:
@@ -384,7 +390,7 @@ def test_no_row_leaves_a_site(tmp_path: Path, sites: ThreeSites) -> None:
         return [reply]
 
     grid.tamper = tamper
-    launch.start(sites.experiment("fedavg", "flower", rounds=1, hidden=[8]), tmp_path / "there", grid=grid)
+    on_sites(sites, "fedavg", tmp_path / "there", grid, rounds=1, hidden=[8])
     said = b"".join(answers)
     assert len(answers) > 9 and b"well" in said
     for name in NAMES:

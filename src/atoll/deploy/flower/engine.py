@@ -1,83 +1,61 @@
 """The Flower engine: clients are sites that keep their data; the server learns schema and sizes from them.
 
-Runs inside of Flower's ServerApp, which has the Grid. What the sites told at the start is kept in the run directory, so
-that a resumed run needs nobody's hello: a site that is away then is a site that fails until it returns.
+It is opened inside of Flower's ServerApp, which has the Grid; `superlink.py` is the user's side. What the sites
+reported at the start is kept in the run directory, so that a resumed run does not ask them again: a site that is away
+then fails until it returns.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from flwr.serverapp import Grid
 
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload, Schema
 from atoll.data.settings import DataSettings
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.opening import Opened, Opening
-from atoll.deploy.flower.transport import WINDOW, FlowerFederation, FlowerTransport, RunContext
+from atoll.deploy.flower.superlink import refuse_unsuited
+from atoll.deploy.flower.transport import WINDOW, FlowerTransport, RunContext
 from atoll.errors import ConfigError, Paused, RunDamaged, SiteError, WireError
-from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request
-from atoll.federation.journal import Journal
 from atoll.store.files import replace_file
 
 FILE = "sites.frame"
 SILENCE = 7200.0  # seconds; twice what a site's own limit allows a task, so a site that hangs can say so itself first
-NOT_HERE = ("clients", "rows", "test_rows", "client_column")  # settings that deal data out, which sites have already
 
 
-class FlowerEngine:
-    """The sites of a federation."""
+def on_grid(grid: Grid) -> Callable[[Request], Engine]:
+    """A function that opens the engine of the sites on this Grid."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def open_sites(request: Request) -> Engine:
+        refuse_unsuited(request)
         before = kept(request.resumed)
-        self._opened, self._nodes = (before, Nodes(request.grid)) if before is not None else _open(request)
-        self.schema = self._opened.schema
-        self.clients = len(self._opened.infos)
-        self.data = decided(request.data, self._opened)
+        opened, nodes = (before, Nodes(grid)) if before is not None else _open(request, grid)
 
-    def about(self) -> dict[str, Any]:
-        return {"digest": self._opened.digest(), "clients": self.clients, "rows": self._opened.rows()}
+        def transport(run: str, directory: Path) -> FlowerTransport:
+            if not (directory / FILE).exists():
+                replace_file(directory / FILE, wire.encode(_plain(opened)))
+            context = RunContext(run, request.method, request.seed, request.engine.device, opened.preparations)
+            return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW)
 
-    def federation(self, run: str, directory: Path) -> Federation:
-        if not (directory / FILE).exists():
-            replace_file(directory / FILE, wire.encode(_plain(self._opened)))
-        request, engine = self._request, self._request.engine
-        context = RunContext(run, request.method, request.seed, engine.device, self._opened.preparations)
-        window = engine.workers or WINDOW
-        transport = FlowerTransport(self._nodes, context, engine.wait, window)
-        deadline = SILENCE if engine.deadline is None else engine.deadline
-        return FlowerFederation(transport, self._opened.infos, deadline, Journal(directory / "journal"))
-
-
-def open_engine(request: Request) -> Engine:
-    if request.grid is None:
-        raise ConfigError(
-            "engine.name = 'flower': a run needs its federation; start it with: atoll run FILE --federation DIR",
-            code="federation-not-named",
+        return Engine(
+            schema=opened.schema,
+            clients=opened.infos,
+            data=decided(request.data, opened),
+            about={"digest": opened.digest(), "clients": len(opened.infos), "rows": opened.rows()},
+            transport=transport,
+            deadline=SILENCE if request.engine.deadline is None else request.engine.deadline,
+            journal=True,
         )
-    if request.centralised:
-        raise ConfigError(
-            f"method = {request.method!r}: needs all data in one place, and sites keep theirs; use another",
-            code="centralised-data-needed",
-        )
-    settings = request.data
-    for name in NOT_HERE:
-        if getattr(settings, name) is not None:
-            raise ConfigError(
-                f"data.{name}: sites have their own data, which is not dealt out; leave it out",
-                code="data-held-by-sites",
-            )
-    if settings.partition not in (None, "natural"):
-        raise ConfigError(
-            f"data.partition = {settings.partition!r}: every site holds its own data; leave it out",
-            code="data-held-by-sites",
-        )
-    return FlowerEngine(request)
+
+    return open_sites
 
 
 def decided(settings: DataSettings, opened: Opened) -> DataSettings:
@@ -94,19 +72,19 @@ def decided(settings: DataSettings, opened: Opened) -> DataSettings:
     return settings.model_copy(update=usual)
 
 
-def _open(request: Request) -> tuple[Opened, Nodes]:
+def _open(request: Request, grid: Grid) -> tuple[Opened, Nodes]:
     expected, record = _expected(request)
-    opening = Opening(request, record)
+    opening = Opening(request, grid, record)
     try:
         return opening.run(expected), opening.nodes
-    except Paused as problem:  # before there is a run that could be gone on with
+    except Paused as problem:  # before there is a run that could be resumed
         raise SiteError(
             f"{problem}; see the federation's logs, and start the run again", code="link-failed-at-start"
         ) from problem
 
 
 def _expected(request: Request) -> tuple[list[str], Any]:
-    """The sites that should take part, and where to write down what they say."""
+    """The sites that should participate, and where to record what they report."""
     only = list(request.data.only or ())
     if request.engine.federation is None:
         return only, lambda site, told: None
@@ -141,7 +119,7 @@ def _plain(opened: Opened) -> Payload:
 
 
 def kept(directory: Path | None) -> Opened | None:
-    """What the sites told when a run began."""
+    """What the sites reported when a run began."""
     if directory is None or not (directory / FILE).exists():
         return None
     try:
@@ -154,6 +132,7 @@ def kept(directory: Path | None) -> Opened | None:
         ]
     except (WireError, KeyError, TypeError) as problem:
         raise RunDamaged(
-            f"{directory / FILE}: cannot be read ({problem}); start the run anew", code="sites-record-unreadable"
+            f"{directory / FILE}: cannot be read ({problem}); start the run again from scratch",
+            code="sites-record-unreadable",
         ) from problem
     return Opened(schema, infos, plain["preparations"], plain["refused"])

@@ -1,4 +1,4 @@
-"""The program that runs on a site: a Flower ClientApp that hands letters to the site's `Node`.
+"""The program that runs on a site: a Flower ClientApp that hands frames to the site's `Node`.
 
 Flower starts it in a new process for each message, with the settings that the node was started with: `name`, `data`
 (the site's file or folder), `folder` (for what it keeps) and `site` (the site's own file, with its limits).
@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from atoll.deploy.flower.mail import content, frame_of
+from atoll.deploy.flower.messages import content, frame_of
 from atoll.deploy.site import Site, SiteNode, logging_to_stderr
 from atoll.errors import SiteError
 
@@ -47,7 +47,7 @@ def reply(message: Message, context: Context) -> Message:
     """The node's answer to a message."""
     frame = frame_of(message)
     if frame is None:
-        raise SiteError("a message that carries no letter of Atoll's", code="not-our-message")
+        raise SiteError("a message without a frame of Atoll's", code="not-our-message")
     kind = message.metadata.message_type.partition(".")[2]
     with logging_to_stderr():
         return Message(content(SiteNode(site_of(context.node_config)).answer(kind, frame)), reply_to=message)

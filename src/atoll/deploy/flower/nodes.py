@@ -1,7 +1,7 @@
 """Which node is which site. Flower's node numbers are random; sites are known by their registered names.
 
-A node that is registered with a key carries its name on the link. One without a key (in tests, on one machine) is
-asked: a node that returns under a new number is found again by its word.
+A node that is registered with a key has its name on the SuperLink. One without a key (in tests, on one machine) is
+asked for it: a node that returns under a new number is recognised by its answer.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from flwr.serverapp import Grid
 
 from atoll.core import wire
 from atoll.core.messages import Payload
-from atoll.deploy.flower.mail import HELLO, Arrived, Mail, on_the_link
+from atoll.deploy.flower.messages import HELLO, Arrived, Messages, pausing_on_failure
 from atoll.errors import WireError
 
-LOOK_EVERY = 2.0  # seconds between two looks at the link's list of nodes
+LOOK_EVERY = 2.0  # seconds between two looks at the SuperLink's list of nodes
 GREETING_LIVES = 600.0  # seconds
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """A hello under way to a node whose site is not known."""
+    """A hello in flight to a node whose site is not known."""
 
     node: int
 
@@ -36,7 +36,7 @@ class Nodes:
     ) -> None:
         """`greeting`: what a node without a registered name is asked; the answer must have its name."""
         self._grid, self._every, self._greeting = grid, look_every, greeting
-        self.mail = Mail(grid)
+        self.messages = Messages(grid)
         self.told: dict[int, Payload] = {}  # node -> what it answered to the greeting
         self._looked = float("-inf")
         self._names: dict[int, str] = {}  # of every node that was ever seen, in that order
@@ -58,7 +58,7 @@ class Nodes:
         return time.monotonic() - self._missing.get(site, time.monotonic())
 
     def gone(self, site: str) -> None:
-        """The link says that this site's node is not there: look again before the next use."""
+        """The SuperLink reports that this site's node is not connected: look again before the next use."""
         self._missing.setdefault(site, time.monotonic())
         self._looked = float("-inf")
 
@@ -72,7 +72,7 @@ class Nodes:
         return found
 
     def greeted(self, arrived: Arrived) -> None:
-        """What a node without a registered name says that it is called."""
+        """The name that a node without a registered one has given."""
         if arrived.error is not None:
             return  # it is asked again
         try:
@@ -86,7 +86,7 @@ class Nodes:
     def _look(self) -> None:
         if time.monotonic() - self._looked < self._every:
             return
-        with on_the_link():
+        with pausing_on_failure():
             infos = list(self._grid.get_nodes())
         self._looked = time.monotonic()
         self._connected = {info.node_id for info in infos}
@@ -97,5 +97,5 @@ class Nodes:
 
     def _ask(self, unknown: Iterable[int]) -> None:
         for node in unknown:
-            if not self.mail.awaits(Greeting(node)):
-                self.mail.send(node, HELLO, self._greeting, Greeting(node), ttl=GREETING_LIVES)
+            if not self.messages.awaits(Greeting(node)):
+                self.messages.send(node, HELLO, self._greeting, Greeting(node), ttl=GREETING_LIVES)

@@ -1,11 +1,11 @@
-"""Before the first round: who is there, whether their data is of one form, and the scaling that all of them share.
+"""Before the first round: which sites are connected, whether their data has one form, and the scaling they share.
 
-    hello      each site tells its name, its versions and of what form its data is
-    agreement  the form of the data; sites that differ are left out, and told why
+    hello      each site sends its name, its versions and the form of its data
+    agreement  the form of the data; sites that differ are left out, and informed why
     prepare    each site splits its rows and sends sizes and, for the scaling, moments
-    scaling    pooled from the moments, in the order of the sites' names
+    scaling    computed from the moments, in the order of the sites' names
 
-No row leaves a site. What a site says is a stranger's word and is checked. A site that cannot take part is a line of
+No row leaves a site. What a site reports is not trusted and is checked. A site that cannot participate gets a line of
 text on both sides; whether the run begins without it is the user's decision (`engine.sites`).
 """
 
@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
+from flwr.serverapp import Grid
 
 from atoll.core import wire
 from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
 from atoll.data.files.agreement import Agreement, DataDescription, agree, differences, parse_description
 from atoll.data.preprocess import Moments, combined, scaling_of
-from atoll.deploy.flower.mail import HELLO, NOTICE, PREPARE
+from atoll.deploy.flower.messages import HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
@@ -32,12 +33,12 @@ PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noti
 NOTICE_PATIENCE = 60.0
 PAUSE = 0.1
 
-Record = Callable[[str, Payload], None]  # told of every site: its name, and what it said
+Record = Callable[[str, Payload], None]  # called for every site with its name and what it reported
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The sites that take part, in the order of their names."""
+    """The sites that participate, in the order of their names."""
 
     schema: Schema
     infos: list[ClientInfo]
@@ -45,7 +46,7 @@ class Opened:
     refused: dict[str, str] = field(default_factory=dict)
 
     def digest(self) -> str:
-        """One name for the data of all sites, from the names that they gave to theirs."""
+        """One digest for the data of all sites, from their own."""
         digest = hashlib.sha256()
         for info in self.infos:
             own = self.preparations[info.name]
@@ -58,17 +59,17 @@ class Opened:
 
 
 class Opening:
-    """The conversation before a run."""
+    """The exchange of messages before a run."""
 
-    def __init__(self, request: Request, record: Record = lambda site, told: None) -> None:
+    def __init__(self, request: Request, grid: Grid, record: Record = lambda site, told: None) -> None:
         self._request, self._record = request, record
         self._data = request.data.model_dump(mode="json", exclude_none=True)
-        self._letter = wire.encode({"data": self._data, "method": request.method})
-        self.nodes = Nodes(request.grid, greeting=self._letter)
+        self._hello_frame = wire.encode({"data": self._data, "method": request.method})
+        self.nodes = Nodes(grid, greeting=self._hello_frame)
         self.refused: dict[str, str] = {}
 
     def run(self, expected: Sequence[str]) -> Opened:
-        """Talk to the expected sites; without any, to all that are there. Too few of them are a `SiteError`."""
+        """Ask the expected sites; without any, all that are connected. Too few of them are a `SiteError`."""
         present = self._gather(expected)
         try:
             told = self._hello(present)
@@ -85,13 +86,13 @@ class Opening:
                 if len(self.refused) == before:
                     return self._conclude(form, answers, expected)
         finally:
-            self._tell_the_refused(present)
+            self._notify_the_refused(present)
 
     def _gather(self, expected: Sequence[str]) -> dict[str, int]:
-        """The nodes of the sites, once all are there or the waiting is over."""
+        """The nodes of the sites, once all are connected or the wait is over."""
         end = time.monotonic() + self._request.engine.wait
         while True:
-            self._listen()
+            self._receive()
             found = self.nodes.connected()
             there = {site: nodes for site, nodes in found.items() if not expected or site in expected}
             if (expected and set(there) == set(expected)) or time.monotonic() > end:
@@ -104,12 +105,12 @@ class Opening:
         self._refuse(twice)
         for site in twice:
             for node in there[site]:
-                self.nodes.mail.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
+                self.nodes.messages.send(node, NOTICE, _notice(twice[site]), (NOTICE, ""), ttl=NOTICE_PATIENCE)
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
     def _hello(self, present: Mapping[str, int]) -> dict[str, DataDescription]:
         answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
-        silent = {site: (node, self._letter) for site, node in present.items() if site not in answers}
+        silent = {site: (node, self._hello_frame) for site, node in present.items() if site not in answers}
         told = {}
         for site, answer in sorted({**answers, **self._ask(HELLO, silent)}.items()):
             try:
@@ -137,7 +138,7 @@ class Opening:
             why = "; ".join(f"site '{site}': {reason}" for site, reason in sorted(self.refused.items()))
             fewer = f"begin without them: --set engine.sites={found}" if found else "start the sites"
             raise SiteError(
-                f"{found} of {needed} sites can take part ({why}); mend that, or {fewer}", code="too-few-sites"
+                f"{found} of {needed} sites can participate ({why}); fix that, or {fewer}", code="too-few-sites"
             )
 
     def _conclude(self, form: Agreement, answers: Mapping[str, Payload], expected: Sequence[str]) -> Opened:
@@ -161,26 +162,26 @@ class Opening:
             self._record(site, {"sizes": answer["sizes"], "digest": answer["digest"], "refused": None})
         return Opened(schema, infos, preparations, dict(self.refused))
 
-    # -- mail ------------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def _ask(
-        self, kind: str, letters: Mapping[str, tuple[int, bytes]], patience: float = PATIENCE
+        self, kind: str, frames: Mapping[str, tuple[int, bytes]], patience: float = PATIENCE
     ) -> dict[str, Payload]:
-        """Everybody's answer; a failure is an answer with an error."""
+        """The answer of each site; a failure is an answer with an error."""
         answers: dict[str, Payload] = {}
-        for site, (node, frame) in letters.items():
-            if not self.nodes.mail.send(node, kind, frame, (kind, site), ttl=patience):
-                answers[site] = {"error": "the link did not take the message"}
+        for site, (node, frame) in frames.items():
+            if not self.nodes.messages.send(node, kind, frame, (kind, site), ttl=patience):
+                answers[site] = {"error": "the SuperLink did not accept the message"}
         end = time.monotonic() + patience
-        while len(answers) < len(letters) and time.monotonic() < end:
-            for site, answer in self._listen(kind).items():
+        while len(answers) < len(frames) and time.monotonic() < end:
+            for site, answer in self._receive(kind).items():
                 answers[site] = answer
             time.sleep(PAUSE)
-        return {site: answers.get(site, {"error": f"no answer within {patience:g} s"}) for site in letters}
+        return {site: answers.get(site, {"error": f"no answer within {patience:g} s"}) for site in frames}
 
-    def _listen(self, kind: str = "") -> dict[str, Payload]:
+    def _receive(self, kind: str = "") -> dict[str, Payload]:
         answers: dict[str, Payload] = {}
-        for arrived in self.nodes.mail.collect():
+        for arrived in self.nodes.messages.collect():
             if isinstance(arrived.about, Greeting):
                 self.nodes.greeted(arrived)
             elif arrived.about[0] == kind:
@@ -191,11 +192,11 @@ class Opening:
                 answers[arrived.about[1]] = {**answer, **({"error": arrived.error} if arrived.error else {})}
         return answers
 
-    def _tell_the_refused(self, present: Mapping[str, int]) -> None:
-        """Why each is left out, in its own log. Their answers are waited for: a node drops mail of a run that is over,
-        and without enough sites this one ends at once."""
-        letters = {site: (present[site], _notice(why)) for site, why in self.refused.items() if site in present}
-        self._ask(NOTICE, letters, NOTICE_PATIENCE)
+    def _notify_the_refused(self, present: Mapping[str, int]) -> None:
+        """Why each is left out, in its own log. Their answers are waited for: a node drops messages of a run that is
+        over, and without enough sites this one ends at once."""
+        frames = {site: (present[site], _notice(why)) for site, why in self.refused.items() if site in present}
+        self._ask(NOTICE, frames, NOTICE_PATIENCE)
 
     def _refuse(self, reasons: Mapping[str, str]) -> None:
         for site, reason in reasons.items():
@@ -225,7 +226,7 @@ def _checked_hello(site: str, answer: Payload) -> DataDescription:
 
 
 def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None) -> Payload:
-    """What a site says of its prepared data; anything that could break the server or another site is refused."""
+    """What a site reports of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
     try:
@@ -246,7 +247,7 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
         ok = False
     if not ok:
         raise DataError(
-            "what it says of its prepared data makes no sense; is its Atoll of the server's version?",
+            "what it reports of its prepared data is not possible; does it have the server's version of Atoll?",
             code="preparation-invalid",
         )
     if first is not None and (shape, features) != (first["shape"], first["features"]):

@@ -1,6 +1,6 @@
-"""The program that Flower starts beside its link: a ServerApp in which the one loop runs, with Flower's Grid.
+"""The program that Flower starts beside its SuperLink: a ServerApp in which the loop runs, with Flower's Grid.
 
-It is asked through a folder of files (`follow.py`), because it is started by Flower and not by the user's command.
+It reads its request from a folder (`superlink.py`), because it is started by Flower and not by the user's command.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from atoll.deploy.flower.follow import OUTCOME, REQUEST, STOP
-from atoll.deploy.flower.mail import STOPPED
+from atoll.deploy.flower.engine import on_grid
+from atoll.deploy.flower.messages import STOPPED
+from atoll.deploy.flower.superlink import OUTCOME, REQUEST, STOP
 from atoll.errors import AtollError
 from atoll.federation.executor import words
 from atoll.store.files import replace_file
@@ -27,17 +28,17 @@ def main(grid: Grid, context: Context) -> None:
     try:
         serve(grid, json.loads((folder / REQUEST).read_bytes()), lambda: (folder / STOP).exists())
     except AtollError as problem:
-        _tell(folder, type(problem).__name__, str(problem), problem.code)
+        _report(folder, type(problem).__name__, str(problem), problem.code)
         if problem.exit_code == 1:
-            raise  # a fault of ours, which Flower's log shall show in full
+            raise  # a fault of Atoll's, which Flower's log shows in full
     except BaseException as problem:
         if type(problem).__name__ == STOPPED:
-            _tell(folder, "Paused", "the run was stopped", "run-stopped")
+            _report(folder, "Paused", "the run was stopped", "run-stopped")
         else:
-            _tell(folder, "AtollError", words(problem), "server-program-failed")
+            _report(folder, "AtollError", words(problem), "server-program-failed")
         raise
     else:
-        _tell(folder, None, "", "")
+        _report(folder, None, "", "")
 
 
 def serve(grid: Grid, request: dict[str, Any], stop: Any) -> None:
@@ -49,11 +50,11 @@ def serve(grid: Grid, request: dict[str, Any], stop: Any) -> None:
     prepare_environment()
     out = Path(request["out"])
     if request["action"] == "start":
-        launch.start(resolve(request["experiment"], complete=True), out, stop=stop, grid=grid)
+        launch.start(resolve(request["experiment"], complete=True), out, stop=stop, open_engine=on_grid(grid))
     else:
         accept = bool(request["accept_changes"])
-        launch.resume(out, rounds=request["rounds"], accept_changes=accept, stop=stop, grid=grid)
+        launch.resume(out, rounds=request["rounds"], accept_changes=accept, stop=stop, open_engine=on_grid(grid))
 
 
-def _tell(folder: Path, kind: str | None, text: str, code: str) -> None:
+def _report(folder: Path, kind: str | None, text: str, code: str) -> None:
     replace_file(folder / OUTCOME, json.dumps({"error": kind, "text": text, "code": code}).encode())

@@ -2,31 +2,29 @@
 
 What a site's node lacks travels, and nothing else: tensors by name, as the ledger counts them. A client's memory stays
 on its node; what the server keeps of it is the number of the task that wrote it. Errors are data, late replies are kept
-until somebody wants them, and a node that was away is used again when it returns.
+until they are wanted, and a node that was away is used again when it returns.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from atoll.core import wire
-from atoll.core.ledger import Ledger
-from atoll.core.messages import ClientInfo, Payload
-from atoll.deploy.flower.mail import LOST, NODE_GONE, TASK, Arrived
+from atoll.core.messages import Payload
+from atoll.deploy.flower.messages import LOST, NODE_GONE, TASK, Arrived
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import WireError
-from atoll.federation.client_cache import Holdings
-from atoll.federation.envelopes import Envelope, Outcome
+from atoll.federation.client_cache import ClientCache
 from atoll.federation.executor import words
-from atoll.federation.journal import Journal, JournaledFederation
+from atoll.federation.transport import Envelope, Outcome, Transport
 
 WINDOW = 16  # sites at work at once, and replies that may wait in memory
 ABSENCE = 90.0  # seconds; a node that was killed may return after a minute
-LIFETIME = 43_200.0  # seconds that a message lives on the link
+LIFETIME = 43_200.0  # seconds that a message lives on the SuperLink
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for replies
 
 
@@ -43,45 +41,25 @@ class RunContext:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A task under way. `again`: it has been asked for a second time because mail or tensors were lost."""
+    """A task in flight. `again`: it was sent a second time because a message or tensors were lost."""
 
     order: int
     again: bool = False
 
 
-class FlowerFederation(JournaledFederation):
-    """The sites of a federation. Replies are journalled: here a real clock decides who answers in time."""
-
-    def __init__(
-        self,
-        transport: FlowerTransport,
-        clients: Sequence[ClientInfo],
-        deadline: float | None = None,
-        journal: Journal | None = None,
-    ) -> None:
-        super().__init__(transport, clients, Ledger(), deadline=deadline)
-        self.journal = journal
-        self._sites = transport
-        self._saved: dict[str, int] = {}  # versions of the sites' memories in the last checkpoint
-
-    def saved(self, snapshot: Payload) -> None:
-        """Two checkpoints are kept: sites may forget what is older than the one before this."""
-        super().saved(snapshot)
-        self._sites.floors = self._saved
-        self._saved = {site: memory["version"] for site, memory in snapshot["memory"].items()}
-
-
-class FlowerTransport:
+class FlowerTransport(Transport):
     """Carries envelopes to the sites' nodes."""
 
     def __init__(self, nodes: Nodes, context: RunContext, absence: float = ABSENCE, window: int = WINDOW) -> None:
         self.window = window
-        self.nodes, self.mail = nodes, nodes.mail
-        self.floors: Mapping[str, int] = {}  # site -> the oldest version of its memory that may still be asked for
-        self._mission, self._absence = context, absence
+        self._nodes, self._messages = nodes, nodes.messages
+        self._context, self._absence = context, absence
+        # Site -> version of its memory, in the last checkpoint and in the one before: older ones are not needed.
+        self._saved: Mapping[str, int] = {}
+        self._oldest: Mapping[str, int] = {}
         self._envelopes: dict[int, Envelope] = {}  # everything that is neither answered nor abandoned
-        self._homeless: list[int] = []  # orders whose site is not connected
-        self._holdings = Holdings()
+        self._unconnected: list[int] = []  # orders whose site is not connected
+        self._cache = ClientCache()
         self._forgotten: dict[str, int] = {}  # site -> the version of its memory that it has lost
         self._ready: list[Outcome] = []
 
@@ -93,7 +71,7 @@ class FlowerTransport:
         end = None if timeout is None else time.monotonic() + timeout
         pause = SHORTEST_PAUSE
         while True:
-            self._hear()
+            self._receive()
             if self._ready or not self._envelopes:
                 outcomes, self._ready = self._ready, []
                 return outcomes
@@ -105,10 +83,14 @@ class FlowerTransport:
 
     def abandon(self, order: int) -> None:
         self._envelopes.pop(order, None)
-        self._homeless = [other for other in self._homeless if other != order]
+        self._unconnected = [other for other in self._unconnected if other != order]
         self._ready = [outcome for outcome in self._ready if outcome.order != order]
         for again in (False, True):
-            self.mail.forget(_Asked(order, again))
+            self._messages.forget(_Asked(order, again))
+
+    def saved(self, memory: Mapping[str, Payload]) -> None:
+        """Two checkpoints are kept: sites may forget what is older than the one before this."""
+        self._oldest, self._saved = self._saved, {site: own["version"] for site, own in memory.items()}
 
     def close(self) -> None:
         self._envelopes = {}
@@ -120,25 +102,25 @@ class FlowerTransport:
         """Send a task, with those of its tensors that its site lacks; or wait for a site that is away."""
         envelope = self._envelopes[asked.order]
         site = envelope.task.client
-        node = self.nodes.node_of(site)
+        node = self._nodes.node_of(site)
         if node is None:
-            if asked.order not in self._homeless:
-                self._homeless.append(asked.order)
+            if asked.order not in self._unconnected:
+                self._unconnected.append(asked.order)
             return
-        frame = self._letter(envelope, whole)
-        if not self.mail.send(node, TASK, frame, asked, ttl=LIFETIME):
-            self.nodes.gone(site)
-            self._fail(asked.order, "the link did not take the task; is the node registered and connected?")
+        frame = self._encode(envelope, whole)
+        if not self._messages.send(node, TASK, frame, asked, ttl=LIFETIME):
+            self._nodes.gone(site)
+            self._fail(asked.order, "the SuperLink did not accept the task; is the node registered and connected?")
 
-    def _letter(self, envelope: Envelope, whole: bool) -> bytes:
-        task, context = envelope.task, self._mission
+    def _encode(self, envelope: Envelope, whole: bool) -> bytes:
+        task, context = envelope.task, self._context
         if whole:
-            self._holdings.last.pop(task.client, None)
-        held = self._holdings.of(task.client)
+            self._cache.lose(task.client)
+        held = self._cache.of(task.client)
         if not task.test_evaluation:
-            self._holdings.take(task.client, envelope.digests)
+            self._cache.take(task.client, envelope.digests)
         version = envelope.memory.get("version")
-        letter = {
+        encoded = {
             "client": task.client,
             "method": context.method,
             "job": task.job,
@@ -149,26 +131,26 @@ class FlowerTransport:
             "number": envelope.number,
             "device": context.device,
             "memory": None if version is None or version == self._forgotten.get(task.client) else version,
-            "floor": self.floors.get(task.client),
-            "keep": sorted(self._holdings.of(task.client)),
+            "floor": self._oldest.get(task.client),
+            "keep": sorted(self._cache.of(task.client)),
             "preparation": context.preparations[task.client],
         }
         # Two layers: a node that lacks tensors of the inner one can still read who asks.
-        inner = np.frombuffer(wire.encode(letter, held), np.uint8)
+        inner = np.frombuffer(wire.encode(encoded, held), np.uint8)
         return wire.encode({"run": context.run, "order": envelope.order, "letter": inner}, digests=False)
 
-    # -- hearing ---------------------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
-        for arrived in self.mail.collect():
+    def _receive(self) -> None:
+        for arrived in self._messages.collect():
             if isinstance(arrived.about, Greeting):
-                self.nodes.greeted(arrived)
+                self._nodes.greeted(arrived)
             elif isinstance(arrived.about, _Asked) and arrived.about.order in self._envelopes:
                 self._arrived(arrived, arrived.about)
-        waiting, self._homeless = self._homeless, []
+        waiting, self._unconnected = self._unconnected, []
         for order in waiting:
             site = self._envelopes[order].task.client
-            if self.nodes.node_of(site) is None and self.nodes.missing_for(site) > self._absence:
+            if self._nodes.node_of(site) is None and self._nodes.missing_for(site) > self._absence:
                 self._fail(
                     order, "its node is not connected; start it again with: atoll site join BUNDLE --data FOLDER"
                 )
@@ -179,7 +161,7 @@ class FlowerTransport:
         envelope = self._envelopes[asked.order]
         if arrived.error is not None:
             if arrived.code == NODE_GONE:
-                self.nodes.gone(envelope.task.client)
+                self._nodes.gone(envelope.task.client)
             if arrived.code in LOST and not asked.again:
                 self._post(_Asked(asked.order, again=True), whole=True)
             else:

@@ -1,8 +1,13 @@
-"""What travels between the desk and its clients, and how it is written down while a run is stopped."""
+"""What an engine adds: a `Transport`, which carries envelopes to clients and outcomes back.
+
+Also how envelopes and replies are written into a checkpoint.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from atoll.core import checks, wire
 from atoll.core.messages import Payload, Reply, Task, TaskSize
@@ -19,18 +24,42 @@ class Envelope:
     memory: Payload  # as the client's last outcome gave it; where the memory stays on the client, only its name
     digests: frozenset[str]
     size: int = 0  # bytes that travel to the client: what it holds already does not
-    sent: float = 0.0  # when, by the federation's own clock; engines that work in real time need none
+    sent: float = 0.0  # when, in virtual seconds; real time needs none
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came back from a client: a payload and its new memory, or an error in words."""
+    """What came back from a client: a payload and its new memory, or an error message."""
 
     order: int
     payload: Payload | None = None
     memory: Payload | None = None
     size: int = 0  # bytes of the payload on the wire
     error: str | None = None
+
+
+class Transport(Protocol):
+    """Carries envelopes to clients and outcomes back. One per engine."""
+
+    window: int  # how many envelopes may be in progress or waiting for delivery at once
+
+    def start(self, envelope: Envelope) -> None:
+        """Begin this envelope's work. Returns soon, or when the work is done if the engine is serial."""
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        """Outcomes that have arrived; waits up to `timeout` seconds (None: as long as it takes) for at least one."""
+        ...
+
+    def abandon(self, order: int) -> None:
+        """Give this envelope up; its outcome, if any, is not reported."""
+
+    def saved(self, memory: Mapping[str, Payload]) -> None:
+        """A checkpoint with these memories of clients is on the disk. Only engines whose clients keep them need it."""
+        return
+
+    def close(self) -> None:
+        """Release processes, connections and files."""
+        return
 
 
 def _plain_task(task: Task) -> Payload:

@@ -1,4 +1,4 @@
-"""The user's side of a run on a federation: hand the request to the link, then follow the run directory.
+"""The user's side of a run on a federation: submit it to Flower's SuperLink, then follow the run directory.
 
 Nothing of Flower is imported here: its command is called, with an environment of its own.
 """
@@ -18,7 +18,9 @@ from typing import Any
 from atoll import errors
 from atoll.config import Experiment, read_file, resolve, settings_table
 from atoll.core.ledger import Account, Ledger
-from atoll.errors import AtollError, Paused, SiteError
+from atoll.errors import AtollError, ConfigError, Paused, SiteError
+from atoll.federation.engines import Request
+from atoll.run.launch import Stop
 from atoll.run.loop import Watcher
 from atoll.run.reader import Run, load
 from atoll.store.files import replace_file
@@ -68,96 +70,135 @@ def write_app(folder: Path) -> None:
 
 
 PAUSE = 0.3  # seconds between two looks at the run directory
-LINK_PATIENCE = 300.0  # seconds that the link may be silent: it may be restarted under a run, which then goes on
+PATIENCE = 300.0  # seconds that the SuperLink may be silent: it may be restarted during a run, which then continues
 SUBMITTING = 120.0
+NOT_HERE = ("clients", "rows", "test_rows", "client_column")  # settings that distribute data, which sites have already
 CONNECTION = "atoll"  # in the federation's own Flower configuration
 ENDED = frozenset({"completed", "failed", "stopped", "finished"})
 
 
 @dataclass(frozen=True)
-class Link:
-    """How a link is reached: Flower's environment and connection, a folder for requests, and who knows of runs."""
+class SuperLink:
+    """Flower's server, beside which the loop of a run runs. Implements `RemoteLoop`."""
 
-    environment: dict[str, str]
-    connection: str
-    requests: Path
-    over: Callable[[int], str | None]  # Flower's number of a run -> how it ended, None while it goes on
-    stop: Callable[[int], None] = lambda number: None
+    environment: dict[str, str]  # of Flower's command
+    connection: str  # in Flower's configuration
+    requests: Path  # a folder that the server's program reads
+    ending: Callable[[int], str | None]  # Flower's number of a run -> how it ended, None while it runs
+    cancel: Callable[[int], None] = lambda number: None
     look_every: float = 10.0  # seconds between two questions whether the server's program still runs
 
+    def start(
+        self, experiment: Experiment, out: Path, watcher: Watcher | None = None, stop: Stop = lambda: False
+    ) -> None:
+        plain = experiment.model_dump(mode="json", exclude={"settings"}, exclude_none=True)
+        own = experiment.settings.model_dump(mode="json", exclude_none=True)
+        table = {**plain, settings_table(experiment.method): own}
+        request = {"action": "start", "experiment": table, "out": str(out.resolve())}
+        _follow(self, request, _Follower(out, watcher, 0), stop)
 
-def link_of(experiment: Experiment) -> Link:
-    """The link of the experiment's federation."""
+    def resume(
+        self,
+        out: Path,
+        rounds: int | None = None,
+        accept_changes: bool = False,
+        watcher: Watcher | None = None,
+        stop: Stop = lambda: False,
+    ) -> None:
+        request = {"action": "resume", "out": str(out.resolve()), "rounds": rounds, "accept_changes": accept_changes}
+        _follow(self, request, _Follower(out, watcher, len(load(out).history)), stop)
+
+
+def open_engine(request: Request) -> SuperLink:
+    """The SuperLink of the federation that the request names: the loop runs beside it."""
+    if request.engine.federation is None:
+        raise ConfigError(
+            "engine.name = 'flower': a run needs its federation; start it with: atoll run FILE --federation DIR",
+            code="federation-not-named",
+        )
+    refuse_unsuited(request)
+    return superlink_of(Path(request.engine.federation))
+
+
+def refuse_unsuited(request: Request) -> None:
+    """A run that cannot be had on sites is a `ConfigError` before anything starts."""
+    if request.virtual:
+        raise ConfigError(
+            "network: sites are on a real network, which cannot be virtual; leave the table out",
+            code="real-network-engine",
+        )
+    if request.centralised:
+        raise ConfigError(
+            f"method = {request.method!r}: needs all data in one place, and sites keep theirs; use another",
+            code="centralised-data-needed",
+        )
+    settings = request.data
+    for name in NOT_HERE:
+        if getattr(settings, name) is not None:
+            raise ConfigError(
+                f"data.{name}: sites have their own data, which is not distributed; leave it out",
+                code="data-held-by-sites",
+            )
+    if settings.partition not in (None, "natural"):
+        raise ConfigError(
+            f"data.partition = {settings.partition!r}: every site holds its own data; leave it out",
+            code="data-held-by-sites",
+        )
+
+
+def superlink_of(federation: Path) -> SuperLink:
+    """The SuperLink of the federation in this directory."""
     from atoll.deploy.control import Control
     from atoll.deploy.layout import Layout
     from atoll.deploy.supervisor import flower_environment
 
-    layout = Layout.open(Path(str(experiment.engine.federation)))
+    layout = Layout.open(federation)
 
-    def over(number: int) -> str | None:
+    def ending(number: int) -> str | None:
         found = [run for run in Control(layout).runs() if run.id == number]
         if not found:
-            return "the link does not know it any more"
+            return "the SuperLink does not know it any more"
         return f"{found[0].status} {found[0].detail}".strip() if found[0].status in ENDED else None
 
-    def stop(number: int) -> None:
+    def cancel(number: int) -> None:
         Control(layout).stop_run(number)
 
     environment = flower_environment(layout.flower_home)
-    return Link(environment, CONNECTION, layout.state / "requests", over, stop)
+    return SuperLink(environment, CONNECTION, layout.state / "requests", ending, cancel)
 
 
-def start(link: Link, experiment: Experiment, out: Path, **watching: Any) -> Run:
-    """Begin a run on the federation and follow it to its end."""
-    plain = experiment.model_dump(mode="json", exclude={"settings"}, exclude_none=True)
-    table = {**plain, settings_table(experiment.method): experiment.settings.model_dump(mode="json", exclude_none=True)}
-    return _through(link, {"action": "start", "experiment": table, "out": str(out.resolve())}, out, **watching)
-
-
-def resume(link: Link, out: Path, rounds: int | None = None, accept_changes: bool = False, **watching: Any) -> Run:
-    """Go on with a run of the federation and follow it to its end."""
-    request = {"action": "resume", "out": str(out.resolve()), "rounds": rounds, "accept_changes": accept_changes}
-    return _through(link, request, out, **watching)
-
-
-def _through(
-    link: Link,
-    request: dict[str, Any],
-    out: Path,
-    watcher: Watcher | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Run:
-    folder = link.requests / uuid.uuid4().hex
+def _follow(superlink: SuperLink, request: dict[str, Any], follower: _Follower, stop: Stop) -> None:
+    """Submit a request and return when the run has ended; raise what the server's program has raised."""
+    folder = superlink.requests / uuid.uuid4().hex
     folder.mkdir(parents=True)
     replace_file(folder / REQUEST, json.dumps(request).encode())
     write_app(folder / "app")
     try:
-        _wait(link, folder, _submit(link, folder), _Follower(out, watcher, request["action"] == "resume"), stop)
+        _wait(superlink, folder, _submit(superlink, folder), follower, stop)
         outcome = json.loads((folder / OUTCOME).read_bytes())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if outcome["error"] is not None:
         raise _error(outcome["error"])(outcome["text"], code=outcome["code"])
-    return load(out)
 
 
-def _wait(link: Link, folder: Path, number: int, follower: _Follower, stop: Callable[[], bool]) -> None:
+def _wait(superlink: SuperLink, folder: Path, number: int, follower: _Follower, stop: Stop) -> None:
     """Until the server's program has written its outcome, or cannot do so any more."""
-    looked = heard = time.monotonic()
+    looked = answered = time.monotonic()
     try:
         while not (folder / OUTCOME).exists():
             follower.look()
             if stop():
                 (folder / STOP).touch()
-            if time.monotonic() - looked > link.look_every:
+            if time.monotonic() - looked > superlink.look_every:
                 looked = time.monotonic()
                 try:
-                    ending = link.over(number)
+                    ending = superlink.ending(number)
                 except SiteError as problem:
-                    if looked - heard > LINK_PATIENCE:
+                    if looked - answered > PATIENCE:
                         raise Paused(str(problem), code="link-silent") from None
                     continue
-                heard = looked
+                answered = looked
                 if ending is not None and not (folder / OUTCOME).exists():
                     raise Paused(
                         f"the server's program has ended ({ending}); see the federation's logs for why",
@@ -166,17 +207,17 @@ def _wait(link: Link, folder: Path, number: int, follower: _Follower, stop: Call
             time.sleep(PAUSE)
         follower.look()
     except KeyboardInterrupt:
-        link.stop(number)
+        superlink.cancel(number)
         raise
 
 
-def _submit(link: Link, folder: Path) -> int:
-    """Flower's number of the run that the link has begun."""
+def _submit(superlink: SuperLink, folder: Path) -> int:
+    """Flower's number of the run that the SuperLink has begun."""
     setting = f'request="{folder.resolve()}"'
-    command = ["flwr", "run", str(folder / "app"), link.connection, "--run-config", setting, "--format", "json"]
+    command = ["flwr", "run", str(folder / "app"), superlink.connection, "--run-config", setting, "--format", "json"]
     try:
         done = subprocess.run(
-            command, env=link.environment, capture_output=True, text=True, timeout=SUBMITTING, check=False
+            command, env=superlink.environment, capture_output=True, text=True, timeout=SUBMITTING, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise SiteError(f"flwr run: {problem}; is the federation's server running?", code="flower-run-failed") from None
@@ -186,7 +227,8 @@ def _submit(link: Link, folder: Path) -> int:
     except (ValueError, KeyError, TypeError):
         said = " ".join((done.stdout + done.stderr).split())[-300:]
         raise SiteError(
-            f"the link did not take the run ({said}); is the federation's server running?", code="link-refused-run"
+            f"the SuperLink did not accept the run ({said}); is the federation's server running?",
+            code="link-refused-run",
         ) from None
 
 
@@ -196,11 +238,11 @@ def _error(name: str) -> type[AtollError]:
 
 
 class _Follower:
-    """Tells a watcher of the rounds that appear in a run directory."""
+    """Informs a watcher of the rounds that appear in a run directory."""
 
-    def __init__(self, out: Path, watcher: Watcher | None, known: bool) -> None:
-        self._out, self._watcher = out, watcher
-        self._seen = len(load(out).history) if known else 0
+    def __init__(self, out: Path, watcher: Watcher | None, seen: int) -> None:
+        """`seen`: how many events the run directory has already."""
+        self._out, self._watcher, self._seen = out, watcher, seen
         self._experiment: Experiment | None = None
 
     def look(self) -> None:

@@ -1,7 +1,7 @@
-"""Atoll's frames in Flower's messages, and the mail that is under way.
+"""Atoll's frames in Flower's messages, and the messages in flight.
 
 A frame of `wire` bytes travels as one raw array, which Flower cuts into chunks, so its size has no limit; nothing is
-pickled. Pulling a message from the link deletes it there: whatever comes back is kept here at once.
+pickled. Pulling a message from the SuperLink deletes it there: whatever comes back is kept here at once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ STYPE = "atoll.core.wire"
 
 STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
 NODE_GONE = 5
-ERRORS = {  # Flower's codes, in words
+ERRORS = {  # Flower's codes and what they mean
     0: "an unknown error",
     1: "the node could not load Atoll; is the same version of atoll[flower] installed there?",
     2: "the client's program failed",
-    3: "the message or its reply expired or was lost on the link",
-    4: "the reply expired or was lost on the link",
+    3: "the message or its reply expired or was lost on the SuperLink",
+    4: "the reply expired or was lost on the SuperLink",
     NODE_GONE: "the node is not connected any more",
     6: "a precondition of the node's program failed",
     7: "the node refused the app's package",
     8: "the client's process crashed or was killed",
 }
-LOST = frozenset({3, 4})  # the work may have been done, only the mail is gone: asking again is worth it
+LOST = frozenset({3, 4})  # the work may have been done, only the message is lost: sending again is worth it
 
 
 def content(frame: bytes) -> RecordDict:
@@ -43,7 +43,7 @@ def content(frame: bytes) -> RecordDict:
 
 
 def frame_of(message: Message) -> bytes | None:
-    """The frame in a message, or None if it carries none of ours."""
+    """The frame in a message, or None if it carries none of Atoll's."""
     record = message.content.array_records.get(RECORD) if message.has_content() else None
     array = None if record is None else record.get(FRAME)
     return None if array is None or array.stype != STYPE else array.data
@@ -51,7 +51,7 @@ def frame_of(message: Message) -> bytes | None:
 
 @dataclass(frozen=True)
 class Arrived:
-    """What came back for something that was sent: a frame, or the code and words of an error."""
+    """What came back for something that was sent: a frame, or the code and message of an error."""
 
     about: Any
     node: int
@@ -67,30 +67,30 @@ class _Sent:
 
 
 @contextmanager
-def on_the_link() -> Iterator[None]:
-    """What Flower's Grid raises is a fault on the way to the sites: the run can go on from its last checkpoint.
+def pausing_on_failure() -> Iterator[None]:
+    """What Flower's Grid raises is a failure between server and sites: the run can continue from its last checkpoint.
 
-    For instance a link that was killed and is there again knows nothing of what was being pushed to it.
+    For instance a SuperLink that was killed and restarted has lost what was being pushed to it.
     """
     try:
         yield
     except Exception as problem:
         if type(problem).__name__ == STOPPED:
             raise
-        raise Paused(f"the link to the sites failed ({words(problem)})", code="link-failed") from problem
+        raise Paused(f"the connection to the sites failed ({words(problem)})", code="link-failed") from problem
 
 
-class Mail:
-    """Messages under way. Duplicates, letters of strangers, and replies of a node that was not asked are dropped."""
+class Messages:
+    """Messages in flight. Duplicates, and replies to no message or from another node than was asked, are dropped."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._sent: dict[str, _Sent] = {}  # by Flower's message id
 
     def send(self, node: int, kind: str, frame: bytes, about: Any, ttl: float | None = None) -> bool:
-        """Hand a frame to the link; False if it does not take it. `about` comes back with the reply."""
+        """Hand a frame to the SuperLink; False if it refuses. `about` comes back with the reply."""
         message = Message(content(frame), dst_node_id=node, message_type=kind, ttl=ttl)
-        with on_the_link():
+        with pausing_on_failure():
             identifier = next(iter(self._grid.push_messages([message])), None)
         if not identifier:
             return False
@@ -105,7 +105,7 @@ class Mail:
         for message in self._pull(list(self._sent)):
             identifier = message.metadata.reply_to_message_id
             sent = self._sent.get(identifier)
-            # An error may come from the link in the node's stead.
+            # An error may come from the SuperLink instead of the node.
             if sent is None or not (message.has_error() or message.metadata.src_node_id == sent.node):
                 continue
             del self._sent[identifier]
@@ -120,7 +120,7 @@ class Mail:
         return any(sent.about == about for sent in self._sent.values())
 
     def _pull(self, identifiers: list[str]) -> Iterable[Message]:
-        with on_the_link():
+        with pausing_on_failure():
             return list(self._grid.pull_messages(identifiers))
 
 
@@ -128,10 +128,10 @@ def _read(message: Message, sent: _Sent) -> Arrived:
     if message.has_error():
         code = message.error.code
         said = " ".join((message.error.reason or "").split())
-        # A client's failure comes as a traceback: its last words say what it was.
+        # A client's failure comes as a traceback, whose end names the cause.
         detail = f" ({said[-200:]})" if said and code in (0, 2, 6) else ""
         return Arrived(sent.about, sent.node, code=code, error=f"{ERRORS.get(code, f'error {code}')}{detail}")
     frame = frame_of(message)
     if frame is None:
-        return Arrived(sent.about, sent.node, code=0, error="the node answered something that is not Atoll's")
+        return Arrived(sent.about, sent.node, code=0, error="the node's answer is not a message of Atoll")
     return Arrived(sent.about, sent.node, frame)

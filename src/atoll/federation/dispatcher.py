@@ -1,0 +1,358 @@
+"""The dispatcher: everything between a method's calls and a transport that must be the same on every engine.
+
+A task is waiting (sent, not started), then working (the transport has it), then done (its reply has arrived and can
+be delivered). The dispatcher decides the order of replies, the window, one task at a time per client, what each client
+holds, its memory, reply checks and the ledger. Two things vary:
+
+- the `Clock` decides when the outcome of finished work arrives, and how long a wait lasts;
+- the `Journal`, if there is one, has every outcome on the disk before a method sees it, and replays it after a kill.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from atoll.core import checks, wire
+from atoll.core.ledger import Fate, Ledger
+from atoll.core.messages import ClientInfo, Payload, Reply, Task
+from atoll.federation.client_cache import ClientCache
+from atoll.federation.journal import Journal
+from atoll.federation.transport import (
+    Envelope,
+    Outcome,
+    Transport,
+    envelope_from_plain,
+    plain_envelope,
+    plain_reply,
+    reply_from_plain,
+)
+
+UNEXPECTED_REPLIES = 10  # that a round reports: endless junk must not fill the log
+
+
+class Clock(Protocol):
+    """Decides when outcomes arrive. Serves one dispatcher, which calls it and passes itself."""
+
+    def begin(self, dispatcher: Dispatcher, tried: int) -> None:
+        """A round begins, which has failed `tried` times before the run paused."""
+
+    def clients(self, clients: Sequence[ClientInfo]) -> list[ClientInfo]:
+        """The clients as they are known at this moment."""
+        ...
+
+    def send(self, dispatcher: Dispatcher, envelope: Envelope) -> Envelope | None:
+        """The envelope as it is sent now; None if its task will get no answer, which is then the clock's to report."""
+
+    def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
+        """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
+
+    def wait(self, dispatcher: Dispatcher, at_least: int | None, limit: float) -> None:
+        """Return when `at_least` replies to the last send have arrived (None: all), or after `limit` seconds."""
+
+    def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
+        """Each of these orders in turn, as soon as it is done; after `limit` seconds the rest are failures."""
+        ...
+
+    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
+        """Clients that have not finished all their tasks."""
+        ...
+
+    def forget(self, reply: Reply) -> None:
+        """The method has discarded a late reply as stale."""
+
+    def events(self) -> Payload:
+        """What happened in this round, for its event."""
+        ...
+
+    def snapshot(self) -> Payload: ...
+
+    def restore(self, snapshot: Payload) -> None: ...
+
+
+class RealTime:
+    """An outcome arrives when the transport reports it. Seconds are those of the machine's clock."""
+
+    def begin(self, dispatcher: Dispatcher, tried: int) -> None:
+        """A round that is tried again is the same round."""
+
+    def clients(self, clients: Sequence[ClientInfo]) -> list[ClientInfo]:
+        return list(clients)
+
+    def send(self, dispatcher: Dispatcher, envelope: Envelope) -> Envelope | None:
+        return envelope
+
+    def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
+        reply, fate = dispatcher.check(envelope, outcome)
+        dispatcher.arrive(envelope.order, reply, fate, outcome.size)
+
+    def wait(self, dispatcher: Dispatcher, at_least: int | None, limit: float) -> None:
+        if dispatcher.replayed:
+            dispatcher.feed()
+            return
+        counted = dispatcher.last_send or {*dispatcher.waiting, *dispatcher.working}
+        wanted = len(dispatcher.last_send) if at_least is None else min(at_least, len(counted))
+        end = time.monotonic() + limit
+        while len(counted & dispatcher.done.keys()) < wanted:
+            dispatcher.feed()
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            dispatcher.collect(left)
+        dispatcher.feed()
+        dispatcher.collect(0)
+
+    def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
+        dispatcher.feed(streaming=True)  # before the clock starts: an engine may have to start its processes first
+        end = time.monotonic() + limit
+        for order in orders:
+            while order not in dispatcher.done:
+                left = end - time.monotonic()
+                if left <= 0:
+                    dispatcher.collect(0)
+                    if order not in dispatcher.done:
+                        dispatcher.give_up(order, f"no reply within {limit:g} s")
+                    break
+                dispatcher.feed(streaming=True)
+                dispatcher.collect(left)
+            yield order
+
+    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
+        in_progress = (*dispatcher.waiting.values(), *dispatcher.working.values())
+        return frozenset(envelope.task.client for envelope in in_progress)
+
+    def forget(self, reply: Reply) -> None:
+        pass
+
+    def events(self) -> Payload:
+        return {}
+
+    def snapshot(self) -> Payload:
+        return {}
+
+    def restore(self, snapshot: Payload) -> None:
+        pass
+
+
+class Dispatcher:
+    """Tasks from `enter` to `deliver`. Used by `Federation` and by its clock, by nothing else."""
+
+    def __init__(
+        self, transport: Transport, names: Iterable[str], ledger: Ledger, clock: Clock, journal: Journal | None
+    ) -> None:
+        self.transport = transport
+        self.ledger = ledger
+        self.round = 0
+        self.cache = ClientCache()
+        self.last_send: set[int] = set()
+        self.waiting: dict[int, Envelope] = {}  # sent, not started
+        self.working: dict[int, Envelope] = {}  # started, no outcome yet
+        self.done: dict[int, Reply] = {}  # arrived, not delivered
+        self.unexpected: list[str] = []  # replies of this round that answer no task in progress
+        self._clock, self._journal = clock, journal
+        self._known = frozenset(names)
+        self._memory: dict[str, Payload] = {}
+        self._numbers: dict[str, int] = {}  # of each client's next task in this round, for its random stream
+        self._orders = 0
+        self._calls = 0  # of send, receive and map: the place of an outcome in the journal
+        self._replaying: set[int] = set()  # working orders that the journal answers, at a later call
+
+    # -- calls of the method --------------------------------------------------------------------------------------
+
+    def begin(self, number: int, tried: int) -> None:
+        self.round = number
+        self.unexpected.clear()
+        self._numbers.clear()
+        self.ledger.open_round()
+        self._clock.begin(self, tried)
+
+    def open_call(self) -> None:
+        self._calls += 1
+
+    def close_call(self) -> None:
+        """The method is about to see what has arrived in this call; nothing is added to it after a kill."""
+        if self._journal is not None and not self.replayed:
+            self._journal.end(self._calls)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the method saw the end of this call before a kill: only what the journal has may arrive."""
+        return self._journal is not None and self._journal.ended(self._calls)
+
+    # -- the way of a task ----------------------------------------------------------------------------------------
+
+    def enter(self, tasks: Sequence[Task]) -> list[int]:
+        """The orders of these tasks, which are the last send from now on."""
+        self.last_send = set()
+        return [self._enter(task) for task in tasks]
+
+    def _enter(self, task: Task) -> int:
+        """Register a task: its order, its stream's number, its bytes, and what its client holds from now on."""
+        order, self._orders = self._orders, self._orders + 1
+        self.last_send.add(order)
+        number = self._numbers.get(task.client, 0)
+        self._numbers[task.client] = number + 1
+        digests = wire.tensor_digests(task.payload)
+        if task.client not in self._known:
+            self.done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
+            return order
+        size = 0 if task.test_evaluation else wire.size(task.payload, self.cache.of(task.client))
+        if not task.test_evaluation:
+            self.ledger.sent(size)
+            self.cache.take(task.client, digests)
+        envelope = self._clock.send(self, Envelope(task, self.round, number, order, {}, digests, size))
+        if envelope is not None:
+            self.waiting[order] = envelope
+        return order
+
+    def feed(self, streaming: bool = False) -> None:
+        """Start waiting envelopes in order, one at a time per client, as far as the transport's window allows.
+
+        When streaming, replies that wait for delivery take up the window too, so that they cannot accumulate; but one
+        task may always start, because the reply that is waited for may not be among them.
+        """
+        if self._journal is not None and self._journal.known:
+            self._replay(self._journal)
+        started = len(self.working) - len(self._replaying)
+        free = self.transport.window - started - (len(self.done) if streaming else 0)
+        free = max(free, 0 if started else 1)
+        busy = {envelope.task.client for envelope in self.working.values()}
+        chosen: list[Envelope] = []
+        for envelope in self.waiting.values():
+            if len(chosen) >= free:
+                break
+            if envelope.task.client not in busy:
+                busy.add(envelope.task.client)
+                chosen.append(envelope)
+        for envelope in chosen:
+            del self.waiting[envelope.order]
+            complete = replace(envelope, memory=self._memory.get(envelope.task.client, {}))
+            self.working[envelope.order] = complete
+            self.transport.start(complete)
+
+    def collect(self, timeout: float) -> None:
+        """Take the outcomes that have arrived; wait up to `timeout` seconds for one."""
+        if not self.working:
+            return
+        outcomes = self.transport.poll(None if timeout == math.inf else timeout)
+        expected = [(self.working[found.order], found) for found in outcomes if found.order in self.working]
+        if self._journal is not None and expected:
+            self._journal.write(self._calls, expected)
+        for outcome in outcomes:
+            self._finish(outcome)
+
+    def finish_work(self) -> None:
+        """Return when no task is waiting or working."""
+        while self.waiting or self.working:
+            self.feed()
+            self.collect(math.inf)
+
+    def give_up(self, order: int, error: str) -> None:
+        """The task has failed, because no reply came in time."""
+        if order in self.waiting:
+            self.working[order] = self.waiting.pop(order)
+        self._replaying.discard(order)
+        self.transport.abandon(order)
+        outcome = Outcome(order, error=error)
+        if self._journal is not None:
+            self._journal.write(self._calls, [(self.working[order], outcome)])
+        self._finish(outcome)
+
+    def check(self, envelope: Envelope, outcome: Outcome) -> tuple[Reply, Fate | None]:
+        """The reply that an outcome makes, and its fate if it is a bad one. A good one renews its client's memory."""
+        task = envelope.task
+        if outcome.error is not None:
+            return Reply(task, error=outcome.error, round=envelope.round), "failed"
+        payload = outcome.payload or {}
+        reason = checks.inspect(payload, task.returns)
+        if reason is not None:
+            return Reply(task, error=f"rejected, {reason}", round=envelope.round), "rejected"
+        if outcome.memory:
+            self._memory[task.client] = outcome.memory
+        else:
+            self._memory.pop(task.client, None)
+        return Reply(task, payload, round=envelope.round), None
+
+    def arrive(self, order: int, reply: Reply, fate: Fate | None, size: int) -> None:
+        """Count a reply and make it ready for delivery. If it is good, the round that gets it decides whether it is
+        late."""
+        if not reply.task.test_evaluation:
+            self.ledger.received(fate, size, 0 if fate == "failed" else reply.task.macs)
+        self.done[order] = reply
+
+    def deliver(self, order: int) -> Reply:
+        self.last_send.discard(order)
+        reply = self.done.pop(order)
+        if reply.ok and not reply.task.test_evaluation:
+            self.ledger.counted("used" if reply.round == self.round else "late")
+        return reply
+
+    def _finish(self, outcome: Outcome) -> None:
+        """The server's own record decides: what answers no task in progress is counted, reported, not delivered."""
+        envelope = self.working.pop(outcome.order, None)
+        if envelope is not None:
+            self._clock.finish(self, envelope, outcome)
+            return
+        self.ledger.received("rejected", outcome.size)
+        sent = 0 <= outcome.order < self._orders
+        reason = "was answered or given up already" if sent else "was never sent"
+        if len(self.unexpected) < UNEXPECTED_REPLIES:
+            self.unexpected.append(f"a reply to task {outcome.order}, which {reason}")
+
+    def _replay(self, journal: Journal) -> None:
+        """Tasks whose outcomes the journal has are not started; the outcomes of this call arrive again."""
+        again = [order for order in self.waiting if order in journal.known]
+        if not all(journal.fits(self.waiting[order]) for order in again):
+            journal.rewind(self._calls - 1)
+            unanswered = {order: self.working.pop(order) for order in self._replaying}
+            self.waiting = dict(sorted({**self.waiting, **unanswered}.items()))
+            self._replaying.clear()
+            return
+        for order in again:
+            self.working[order] = self.waiting.pop(order)
+            self._replaying.add(order)
+        for outcome in journal.take(self._calls):
+            self._replaying.discard(outcome.order)
+            self._finish(outcome)
+
+    # -- saving ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Payload:
+        in_flight = {**self.waiting, **self.working}
+        return {
+            "orders": self._orders,
+            "calls": self._calls,
+            "memory": dict(self._memory),
+            "holds": self.cache.to_plain(),
+            "in_flight": [plain_envelope(in_flight[order]) for order in sorted(in_flight)],
+            "done": [plain_reply(order, self.done[order]) for order in sorted(self.done)],
+            "clock": self._clock.snapshot(),
+        }
+
+    def restore(self, snapshot: Payload) -> None:
+        self._orders, self._calls = snapshot["orders"], snapshot["calls"]
+        self._memory = dict(snapshot["memory"])
+        self.cache = ClientCache.from_plain(snapshot["holds"])
+        for row in snapshot["in_flight"]:
+            envelope = envelope_from_plain(row)
+            self.waiting[envelope.order] = envelope
+        for row in snapshot["done"]:
+            self.done[row["order"]] = reply_from_plain(row)
+        self._clock.restore(snapshot["clock"])
+        if self._journal is not None:
+            self._journal.skip(self._calls)
+
+    def saved(self, snapshot: Payload) -> None:
+        if self._journal is not None and snapshot["calls"] < self._calls:  # what came after will be tried again
+            self._journal.rewind(snapshot["calls"])
+        elif self._journal is not None:
+            self._journal.saved(snapshot["calls"])
+        self.transport.saved(snapshot["memory"])
+
+    def close(self) -> None:
+        self.transport.close()
+        if self._journal is not None:
+            self._journal.close()
