@@ -65,7 +65,7 @@ def test_memory_is_counted_by_hand() -> None:
         ({"weights": Tensors({"w": np.array([np.inf], np.float64)})}, "NaN"),
         ({"guests": [np.array([-np.inf])]}, "NaN"),
         ({"architecture": {**ARCHITECTURE, "hidden": [10**6, 10**6]}}, "limits.parameters"),
-        ({"architecture": {**ARCHITECTURE, "space": "unheard"}}, "unknown space"),
+        ({"architecture": {**ARCHITECTURE, "space": "unheard"}}, "unheard"),
         ({"architecture": {**ARCHITECTURE, "hidden": "wide"}}, "cannot be read"),
         ({"architecture": {"space": "fixed", "junk": "x" * 2_000_000}}, "characters"),
     ],

@@ -20,6 +20,7 @@ from atoll.deploy.limits import Limits
 from atoll.deploy.site import Site, SiteNode
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, TooFewReplies
+from atoll.federation.replies import Replies
 from atoll.methods.nevofed import NEvoFed, NEvoFedState
 from atoll.methods.nevofed_config import NEvoFedConfig
 from atoll.rng import stream
@@ -138,9 +139,9 @@ def test_a_population_larger_than_declared_is_refused_by_the_job(tmp_path: Path)
         def clients(self) -> list[ClientInfo]:
             return [ClientInfo(NAME, DATA.sizes(NAME), DATA.schema)]
 
-        def map(self, tasks: list[Task]) -> list[Reply]:
+        def collect(self, tasks: list[Task], what: str) -> Replies:
             sent.extend(tasks)
-            return [Reply(task, error="no answer") for task in tasks]
+            return Replies((Reply(task, error="no answer") for task in tasks), len(tasks), what=what)
 
     with pytest.raises(TooFewReplies):
         method.step(NEvoFedState(0, {}, {}), cast(Any, Silent()), stream(1, "test"))
