@@ -27,7 +27,7 @@ from atoll import spaces  # noqa: E402
 from atoll.algorithms import genetic, nsga2  # noqa: E402
 from atoll.spaces.choice import space as choice  # noqa: E402
 from atoll.training.batches import Rows, bounds  # noqa: E402
-from atoll.training.evaluation import counted  # noqa: E402
+from atoll.training.evaluation import count_batch  # noqa: E402
 from atoll.training.networks import load, network  # noqa: E402
 from atoll.training.shared_prefix import evaluate_keys  # noqa: E402
 
@@ -95,7 +95,7 @@ def compare(name: str, arch: dict[str, Any], kind: str, keys: list[choice.Key], 
             for start, stop in bounds(ROWS, 100):
                 inputs, labels = rows.between(start, stop)
                 for key in keys:
-                    counted(master(inputs, key), labels)
+                    count_batch(master(inputs, key), labels)
 
     one, shared = medians(one_by_one, lambda: evaluate_keys(master, weights, keys, x, y))
     macs = sum(choice.cost(choice.sub_model(arch, key)).macs for key in keys)

@@ -5,17 +5,17 @@
     │   ├── ConfigError             a setting: unknown, of the wrong type, impossible
     │   ├── DataError               a data set, file, partition or split
     │   ├── ArchitectureError       a network that cannot be built as described
-    │   ├── SiteError               a federation's directory, a site's bundle, or the way between them
+    │   ├── SiteError               a federation's directory, a site's bundle, or the connection between them
     │   └── RunDirectoryError       a run directory that cannot be used as asked
-    │       └── RunLocked             another process owns it
-    ├── TooFewReplies             a round that cannot go on; the loop repeats it with other clients
-    │   └── StartAnew             and resuming would not help: its settings are to blame
+    │       └── RunLocked             another process is using it
+    ├── TooFewReplies             a round that cannot continue; the loop repeats it with other clients
+    │   └── NotResumable            the cause is the run's settings, so resuming would not help
     ├── Paused                    the run stopped and can be resumed          exit code 3
     ├── RunDamaged                files of a run directory fail verification  exit code 4
-    └── WireError                 bytes that are not a payload of ours
+    └── WireError                 bytes that are not a valid payload
 
 A `UserError` is one line: the value, the rule, a hint. The command line prints it without a traceback, with its code.
-The code is short and stable (`unknown-setting`): tests and documentation refer to it, so sentences are free to improve.
+The code is short and stable (`unknown-setting`): tests and documentation refer to it, so the wording can change.
 A client's failure is never an exception on the server: it is a `Reply` with an `error`.
 """
 
@@ -36,7 +36,7 @@ class AtollError(Exception):
 
 
 class UserError(AtollError):
-    """Something the user typed or supplied is wrong; the text says what, why and what to do."""
+    """Something the user typed or supplied is wrong; the text names the value, the rule and a hint."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class ArchitectureError(UserError):
 
 
 class SiteError(UserError):
-    """A federation's directory, a site's bundle or the way between them cannot be used as asked."""
+    """A federation's directory, a site's bundle or the connection between them cannot be used as asked."""
 
 
 class RunDirectoryError(UserError):
@@ -62,19 +62,19 @@ class RunDirectoryError(UserError):
 
 
 class RunLocked(RunDirectoryError):
-    """Another process owns the run directory."""
+    """Another process is using the run directory."""
 
 
 class TooFewReplies(AtollError):
-    """A round got too few good replies to go on; nothing was changed."""
+    """A round got too few valid replies to continue; the state is unchanged."""
 
 
 class NotResumable(TooFewReplies):
-    """Too few good replies, and going on would not help: it comes from the run's own settings."""
+    """Too few valid replies because of the run's own settings, so resuming the run would not help."""
 
 
 class Paused(AtollError):
-    """The run stopped after a checkpoint and can be resumed; `hopeful` says whether that is of any use."""
+    """The run stopped after a checkpoint and can be resumed; `resumable` is False if it would fail again."""
 
     exit_code = 3
 
@@ -84,17 +84,17 @@ class Paused(AtollError):
 
 
 class RunDamaged(AtollError):
-    """Files of a run directory fail verification and no intact checkpoint is left."""
+    """Files of a run directory fail verification, and no intact checkpoint remains."""
 
     exit_code = 4
 
 
 class WireError(AtollError):
-    """Bytes that are not a payload of ours."""
+    """Bytes that are not a valid payload."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the closest known one, then all of them."""
+    """The hint of a message about an unknown name: the closest known name, then all of them."""
     choices = sorted(known)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""

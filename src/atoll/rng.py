@@ -1,8 +1,8 @@
-"""The only source of randomness: named streams that do not depend on each other.
+"""The only source of randomness: named, independent streams.
 
-A stream is named by the run's seed and a path of words and numbers, for instance
-`stream(seed, "client", round, name, number)`. Equal names give equal streams on every machine, and adding a
-stream somewhere never shifts another one.
+A stream is named by the run's seed and a sequence of strings and integers, for instance
+`stream(seed, "client", round, name, number)`. Equal names give equal streams on every machine, and adding a stream
+never changes another one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Generator = np.random.Generator
 
 
 def stream(seed: int, *names: str | int) -> Generator:
-    """The random stream of this name. Words and numbers are told apart: `1` and `"1"` are different names."""
+    """The random stream of this name. Strings and integers are distinguished: `1` and `"1"` are different names."""
     digest = hashlib.sha256()
     for part in (seed, *names):
         if isinstance(part, bool) or not isinstance(part, (int, str)):
-            raise TypeError(f"a stream's name is made of words and whole numbers, not {part!r}")
+            raise TypeError(f"{part!r} in a stream's name: use strings and integers")
         text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
         digest.update(len(text).to_bytes(8, "big"))
         digest.update(text)

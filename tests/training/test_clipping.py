@@ -10,7 +10,7 @@ from torch.nn import functional
 from atoll import spaces
 from atoll.errors import ConfigError
 from atoll.training.networks import load, network
-from atoll.training.sgd import TrainSettings, shorten, train
+from atoll.training.sgd import TrainSettings, clip_norm, train
 from refusals import refused
 
 ARCH = {"space": "fixed", "model": "mlp", "input": [4], "classes": 3, "hidden": [5]}
@@ -18,9 +18,9 @@ ARCH = {"space": "fixed", "model": "mlp", "input": [4], "classes": 3, "hidden": 
 
 def test_by_hand() -> None:
     gradients = [torch.tensor([3.0]), torch.tensor([[0.0, 4.0]])]
-    shorten(gradients, 10.0)
+    clip_norm(gradients, 10.0)
     assert torch.cat([g.flatten() for g in gradients]).tolist() == [3.0, 0.0, 4.0]
-    shorten(gradients, 1.0)
+    clip_norm(gradients, 1.0)
     assert torch.cat([g.flatten() for g in gradients]).tolist() == pytest.approx([0.6, 0.0, 0.8], abs=1e-6)
 
 

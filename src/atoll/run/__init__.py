@@ -1,1 +1,1 @@
-"""A run from its experiment file to its result: loop, launch, reading, retraining, sweeps."""
+"""Runs: launching, the loop, reading results, retraining and sweeps over seeds."""

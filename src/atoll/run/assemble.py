@@ -1,4 +1,4 @@
-"""From the words of a command line to the tables of an experiment file."""
+"""The tables of an experiment file, from the arguments of a command."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from atoll.errors import ConfigError, nearest
 from atoll.registry import names
 
 METHOD_OPTIONS = ("rounds",)
-ORIGIN = ("name", "folder")  # settings that say where the data comes from: --data replaces both
+ORIGIN = ("name", "folder")  # settings that select the data: --data replaces both
 
 
 def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> Raw:
-    """The tables that `target` (a file or a method) and the options together describe."""
+    """The tables described by `target` (an experiment file or a method), the options and the --set assignments."""
     federation = options.get("engine.federation")
     raw = _target(target, options.get("data")) if federation is None else _on_sites(target, options.get("data"))
     for name, value in options.items():
@@ -29,7 +29,7 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
 
 
 def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> tuple[DataSettings, int]:
-    """The data table of an experiment file, or that of a data set or folder, with options on top; and the seed."""
+    """The data settings and the seed of an experiment file, a data set or a folder; options override them."""
     raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target)}
     for name, value in options.items():
         if value is not None:
@@ -40,7 +40,7 @@ def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[st
 
 
 def free_run_directory(experiment: Experiment) -> Path:
-    """runs/METHOD-DATA-N with the first number that is free."""
+    """runs/METHOD-DATA-N with the first N that is not in use."""
     data = (experiment.data.name or "").rpartition(":")[2] or Path(experiment.data.folder or "data").name
     number = 1
     while (path := Path("runs") / f"{settings_table(experiment.method)}-{data}-{number}").exists():
@@ -78,7 +78,7 @@ def _target(target: str, data: str | None) -> Raw:
 
 
 def _on_sites(target: str, data: str | None) -> Raw:
-    """The same for a federation, whose sites hold the data themselves."""
+    """The tables of a run on a federation, whose sites hold the data."""
     if data is not None:
         raise ConfigError(
             f"--data {data}: the sites of a federation have their own data; leave --data or --federation out",
@@ -91,7 +91,7 @@ def _on_sites(target: str, data: str | None) -> Raw:
 
 
 def put(raw: Raw, place: str, value: Any) -> Raw:
-    """`raw` with a value at a dotted place."""
+    """A copy of `raw` with the value at a dotted name (`data.clients`)."""
     for key in reversed(place.split(".")):
         value = {key: value}
     return merge(raw, value)

@@ -1,4 +1,4 @@
-"""The one loop. It calls `step`, appends an event, writes a checkpoint, and knows no method."""
+"""The loop of every run: it calls `step`, appends an event and writes a checkpoint, whatever the method."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from atoll.methods.base import Candidate, Method, Metrics
 from atoll.rng import stream
 from atoll.store import Model, RunDirectory
 
-CHECKPOINT_SHARE = 20  # checkpoints may take a twentieth of the time
+CHECKPOINT_SHARE = 20  # checkpoints may take 1/20 of the time
 
 
 class Watcher(Protocol):
-    """Someone who looks on: a progress bar, a log. Called between rounds, never during one."""
+    """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one."""
 
     def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None: ...
 
@@ -29,7 +29,7 @@ class Watcher(Protocol):
 
 @dataclass
 class Loop:
-    """One run: a method, its clients, and the directory that remembers it."""
+    """One run: a method, its federation, and its run directory."""
 
     method: Method[Any]
     schema: Schema
@@ -42,7 +42,7 @@ class Loop:
     stop: Callable[[], bool] = lambda: False
 
     def run(self) -> dict[str, Any]:
-        """From the last checkpoint (or the start) to the result."""
+        """Run from the last checkpoint, or from the start, to the result, and write that to the directory."""
         saved = self.directory.last_checkpoint()
         tried = saved.get("tried", 0) if saved is not None else 0
         state, before = self._restore(saved) if saved is not None else self._begin()
@@ -50,7 +50,7 @@ class Loop:
         metrics = saved["metrics"] if saved is not None else {}
         checkpoint = _Cadence()
         while not self.method.done(state):
-            # What a pause would save: a round that fails leaves nothing behind.
+            # What a pause saves: a failed round must leave no trace.
             value = self._value(state, metrics, clock.seconds, tried)
             if self.stop():
                 self._checkpoint(state, value)
@@ -78,7 +78,7 @@ class Loop:
             "ledger": self.federation.ledger.to_plain(),
             "metrics": metrics,
             "wall_seconds": seconds,
-            "tried": tried,  # how often what comes next has failed
+            "tried": tried,  # failed attempts of the next round before this checkpoint
         }
 
     def _checkpoint(self, state: Any, value: dict[str, Any]) -> None:
@@ -86,10 +86,10 @@ class Loop:
         self.federation.saved(value["federation"])
 
     def _round(self, state: Any, value: dict[str, Any], clock: _Clock, tried: int) -> tuple[Any, Metrics]:
-        """One round, repeated with others when too few clients answer; after `patience` failures the run pauses.
+        """One round. If too few clients reply it is repeated with others; after `patience` failures the run pauses.
 
-        `tried` is how often it failed before such a pause. With clients that answer this time, it ends as if it had
-        never failed.
+        `tried` counts the failures before such a pause. If the clients reply after it, the result is the same as
+        without the failures.
         """
         number = state.round + 1
         self.federation.begin(number, tried)
@@ -132,14 +132,14 @@ class Loop:
             "rounds": state.round,
             "wall_seconds": round(clock.seconds, 3),
             "hypervolume": value["metrics"].get("hypervolume"),
-            "candidates": [self._keep(candidate) for candidate in found],
+            "candidates": [self._saved(candidate) for candidate in found],
             "ledger": self.federation.ledger.report(),
         }
         self.directory.result(result)
         return result
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
-        """What the method has found, measured; tried again as a round is."""
+        """The candidates of the method with their final measurements; repeated on failure, as a round is."""
         self.federation.begin(state.round + 1, tried)
         for attempt in range(1, self.patience + 1):
             again = () if attempt == 1 else (attempt,)
@@ -147,11 +147,14 @@ class Loop:
                 return self.method.results(state, self.federation, stream(self.seed, "results", *again))
             except TooFewReplies as problem:
                 reason = str(problem)
-        self._checkpoint(state, value | {"tried": tried + self.patience})  # what was asked since is asked again
-        raise Paused(f"the search is done, its networks could not be measured: {reason}", code="results-not-measured")
+        self._checkpoint(state, value | {"tried": tried + self.patience})  # a resumed run sends the tasks again
+        raise Paused(
+            f"the search is finished, its networks could not be measured: {reason}", code="results-not-measured"
+        )
 
-    def _keep(self, candidate: Candidate) -> dict[str, Any]:
-        kept = {
+    def _saved(self, candidate: Candidate) -> dict[str, Any]:
+        """The entry of `result.json`, after writing the model file."""
+        entry = {
             "id": candidate.id,
             "architecture": candidate.architecture,
             "objectives": dict(candidate.objectives),
@@ -159,17 +162,17 @@ class Loop:
             "weights": self.directory.save_model(self._model(candidate)),
         }
         if candidate.about:
-            kept["about"] = dict(candidate.about)
+            entry["about"] = dict(candidate.about)
         if candidate.clients:
-            kept["clients"] = {name: dict(figures) for name, figures in candidate.clients.items()}
-        return kept
+            entry["clients"] = {name: dict(metrics) for name, metrics in candidate.clients.items()}
+        return entry
 
     def _model(self, candidate: Candidate) -> Model:
         return Model(candidate.architecture, candidate.weights, candidate.statistics, self.schema)
 
 
 class _Clock:
-    """Seconds that the run has taken, over all its sittings."""
+    """Wall-clock seconds of the run, including those before it was resumed."""
 
     def __init__(self, before: float) -> None:
         self._start = time.monotonic() - before
@@ -180,7 +183,7 @@ class _Clock:
 
 
 class _Cadence:
-    """When to write checkpoints: each round, unless that would take more than its share of the time."""
+    """When a checkpoint is due: each round, unless checkpoints would exceed their share of the time."""
 
     def __init__(self) -> None:
         self._cost = 0.0

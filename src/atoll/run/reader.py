@@ -1,4 +1,4 @@
-"""Reading a run directory, while the run goes on or after its end."""
+"""Reading a run directory, during the run or after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atoll.store.models import Model, load_model
 if TYPE_CHECKING:
     import torch
 
-ATTEMPTS = 5  # a reader may be overtaken by a search that replaces its models; then it looks again
+ATTEMPTS = 5  # a running search may replace a model file before it is read; then the pointer is read again
 
 
 def load(path: str | Path) -> Run:
@@ -22,13 +22,14 @@ def load(path: str | Path) -> Run:
     folder = Path(path)
     if not (folder / "config.toml").is_file():
         raise RunDirectoryError(
-            f"{folder}: not a run directory (it has no config.toml); `atoll run` makes one", code="not-a-run-directory"
+            f"{folder}: not a run directory (it has no config.toml); `atoll run` creates one",
+            code="not-a-run-directory",
         )
     return Run(folder)
 
 
 class Run:
-    """A run, read from its directory only."""
+    """A run, read from nothing but its directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,20 +55,20 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What came out: candidates, ledger, hypervolume. See the form of `result.json` in the documentation."""
+        """The content of `result.json`: candidates, ledger, hypervolume. The documentation describes its fields."""
         if not self.finished:
             raise RunDirectoryError(
-                f"{self.path}: no result yet; go on with `atoll resume {self.path}`", code="no-result-yet"
+                f"{self.path}: no result yet; continue it with `atoll resume {self.path}`", code="no-result-yet"
             )
         return self._json("result.json")
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The events of all rounds. A last line that is still being written is left out."""
+        """The events of all rounds, failed ones included. An incomplete last line is left out."""
         try:
             *lines, _ = (self.path / "events.jsonl").read_bytes().split(b"\n")
         except FileNotFoundError:
-            return []  # the run has only just begun
+            return []  # the run has just started
         try:
             return [json.loads(line) for line in lines]
         except ValueError as problem:
@@ -75,15 +76,15 @@ class Run:
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """The events of rounds that succeeded."""
+        """The events of successful rounds."""
         return [event for event in self.history if "metrics" in event]
 
     def model(self, pick: str = "high") -> torch.nn.Module:
-        """The trained network of this pick: an ordinary module that works on a single row or image."""
+        """The trained network of a pick, as an ordinary torch module that works on a single row or image."""
         return self.load_model(pick).module()
 
     def load_model(self, pick: str = "high") -> Model:
-        """The same as architecture and arrays, without building the module."""
+        """The trained network of a pick as architecture and arrays, without building a module."""
         for _ in range(ATTEMPTS):
             weights = self._weights_of(pick)
             try:
@@ -93,17 +94,17 @@ class Run:
         raise RunDamaged(f"{self.path}: {weights} is missing", code="file-missing")
 
     def weights_file(self, pick: str) -> Path:
-        """Where the trained weights of a pick are stored."""
+        """The file with the trained weights of a pick."""
         return self.path / self._weights_of(pick)
 
     def _weights_of(self, pick: str) -> str:
-        """Where the weights of a pick are: in the result, or among the models on offer while the search goes on."""
+        """The relative path of a pick's weights, from the result or, before the end, from the current snapshots."""
         if self.finished:
             by_pick = {name: c["weights"] for c in self.result["candidates"] for name in (c["id"], *c["picks"])}
         elif (self.path / "models" / "current.json").exists():
             by_pick = {name: f"models/{file}" for name, file in self._json("models/current.json")["models"].items()}
         else:
-            reason = "the run is not finished and its method offers none before its end"
+            reason = "the run is not finished and its method has no snapshots"
             raise RunDirectoryError(f"{self.path}: no model yet; {reason}", code="no-model-yet")
         if pick not in by_pick:
             raise RunDirectoryError(f"{self.path}: no model '{pick}'; {nearest(pick, by_pick)}", code="unknown-pick")

@@ -1,4 +1,4 @@
-"""The same experiment with many seeds, one run directory each. Finished runs are kept, others are gone on with."""
+"""One experiment with many seeds, one run directory each. Finished runs are reused, unfinished ones resumed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from atoll.errors import ConfigError, RunDirectoryError
 from atoll.run import launch
 from atoll.run.reader import Run, load
 
-Starter = Callable[[Path], dict[str, Any]]  # what watches a run in this folder: watcher and stop
+RunOptions = Callable[[Path], dict[str, Any]]  # run directory -> options of `launch.start`: watcher and stop
 
 
 def seeds_from(text: str, first: int) -> list[int]:
-    """`20`: so many seeds from `first` on; `3-8`: these; `1,5,9`: these."""
+    """`20`: that many seeds, starting at `first`; `3-8`: a range; `1,5,9`: a list."""
     try:
         if "," in text:
             found = [int(part) for part in text.split(",")]
@@ -29,9 +29,7 @@ def seeds_from(text: str, first: int) -> list[int]:
             f"--seeds {text}: write a number (20), a range (1-20) or a list (1,2,5)", code="invalid-seeds"
         ) from None
     if not found or min(found) < 0 or len(set(found)) != len(found):
-        raise ConfigError(
-            f"--seeds {text}: it must name at least one seed, none twice and none below 0", code="invalid-seeds"
-        )
+        raise ConfigError(f"--seeds {text}: name at least one seed, none twice and none below 0", code="invalid-seeds")
     return found
 
 
@@ -41,9 +39,9 @@ def sweep(
     out: Path,
     *,
     data_dir: Path | None = None,
-    watch: Starter = lambda folder: {},
+    watch: RunOptions = lambda folder: {},
 ) -> Iterator[Run]:
-    """One run after the other, each handed out when it is finished."""
+    """Start or resume the runs one after the other; each is yielded when it is finished."""
     for seed in seeds:
         folder = out / f"seed-{seed}"
         wanted = experiment.model_copy(update={"seed": seed})
@@ -56,13 +54,13 @@ def sweep(
 
 
 def _refuse_other(folder: Path, wanted: Experiment) -> None:
-    """A run from other settings must not be taken for one of this sweep."""
+    """Raise `RunDirectoryError` if the folder holds a run with other settings than this sweep."""
     there = resolve(read_file(folder / "config.toml"), complete=True)
     asked, has = wanted.settings.model_dump(exclude_unset=True), there.settings.model_dump()
     differing = [name for name, value in asked.items() if has.get(name) != value]
     if there.method != wanted.method or there.seed != wanted.seed or differing:
         what = differing[0] if differing else "method"
         raise RunDirectoryError(
-            f"{folder}: holds a run with another {what}; choose another folder with --out, or remove it",
+            f"{folder}: it holds a run with another {what}; choose another folder with --out, or remove this one",
             code="different-run-present",
         )

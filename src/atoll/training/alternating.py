@@ -1,4 +1,4 @@
-"""Local search on a mixed supernet: weights on training rows, architecture parameters on validation rows, in turn."""
+"""Local search on a mixed supernet: steps of the architecture parameters and of the weights, alternating."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Part = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Alternation:
-    """DARTS of first order. `level`: alphas follow the validation loss, or that and the training loss together."""
+    """First-order DARTS. `level` selects the loss of the architecture parameters.
+
+    That is the validation loss, or the sum of validation and training loss ("mixed").
+    """
 
     epochs: int
     batch: int
@@ -35,8 +38,11 @@ class Alternation:
 
 
 @dataclass(frozen=True)
-class Searched:
-    """Weights and alphas under the names that came in; training rows that were right before the step on them."""
+class SearchOutcome:
+    """Weights and architecture parameters under their given names.
+
+    `correct` counts training rows that were classified correctly before the step on their batch; `rows` counts all.
+    """
 
     tensors: Tensors
     correct: int
@@ -52,36 +58,39 @@ def search_locally(
     settings: Alternation,
     rng: np.random.Generator,
     device: str = "cpu",
-) -> Searched:
-    """For every training batch a step of the alphas (Adam) on a validation batch, then one of the weights (SGD).
+) -> SearchOutcome:
+    """For each training batch: one Adam step of the architecture parameters, then one SGD step of the weights.
 
-    `alphas` names the architecture parameters among `tensors`. Nothing of the optimisers survives the call.
+    The former uses a validation batch. `alphas` names the architecture parameters among `tensors`. The state of the
+    optimisers is discarded.
     """
     parameters = load(module, tensors)
     named = dict(zip(tensors, parameters, strict=True))
-    theta = [parameter for name, parameter in named.items() if name not in alphas]
-    alpha = [named[name] for name in alphas]
-    descent = torch.optim.SGD(theta, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
-    climb = torch.optim.Adam(alpha, settings.alpha_lr, betas=(0.5, 0.999), weight_decay=settings.alpha_decay)
+    weights = [parameter for name, parameter in named.items() if name not in alphas]
+    architecture = [named[name] for name in alphas]
+    weight_optimiser = torch.optim.SGD(weights, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
+    architecture_optimiser = torch.optim.Adam(
+        architecture, settings.alpha_lr, betas=(0.5, 0.999), weight_decay=settings.alpha_decay
+    )
     rows = Rows(*train, module, device)
-    judges = _endless(Rows(*validation, module, device), settings.batch, rng)
+    validation_batches = _endless(Rows(*validation, module, device), settings.batch, rng)
     correct, cuts = 0, bounds(len(rows), settings.batch)
     for _ in range(settings.epochs):
         order = rows.order(rng)
         for start, stop in cuts:
             inputs, labels = rows.take(order[start:stop])
-            losses = [_loss(module, *next(judges))]
+            losses = [_loss(module, *next(validation_batches))]
             if settings.level == "mixed":
                 losses.append(_loss(module, inputs, labels))
-            _step(climb, alpha, sum(losses[1:], losses[0]))
+            _step(architecture_optimiser, architecture, sum(losses[1:], losses[0]))
             logits = module(inputs)
             correct += int((logits.detach().argmax(1) == labels).sum())
-            _step(descent, theta, functional.cross_entropy(logits, labels), settings.clip)
-    return Searched(values(tensors, parameters), correct, settings.epochs * len(rows))
+            _step(weight_optimiser, weights, functional.cross_entropy(logits, labels), settings.clip)
+    return SearchOutcome(values(tensors, parameters), correct, settings.epochs * len(rows))
 
 
 def validation_rows(train: int, validation: int, settings: Alternation) -> int:
-    """Rows that a local search judges alphas by: for every batch of training rows one of the validation rows."""
+    """Validation rows that a local search processes: one batch of them for each training batch."""
     batches = settings.epochs * len(bounds(train, settings.batch))
     lengths = [stop - start for start, stop in bounds(validation, settings.batch)]
     passes, rest = divmod(batches, len(lengths))
@@ -95,7 +104,7 @@ def _loss(module: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
 def _step(
     optimiser: torch.optim.Optimizer, parameters: list[nn.Parameter], loss: Tensor, clip: float | None = None
 ) -> None:
-    # A network of one cell has no normal cell: nothing depends on that kind's alphas.
+    # A network of one cell has no normal cell, so the loss does not depend on the alphas of normal cells.
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -103,11 +112,11 @@ def _step(
         torch.nn.utils.clip_grad_norm_(parameters, clip)
     optimiser.step()
     for parameter in parameters:
-        parameter.grad = None  # the module outlives this call
+        parameter.grad = None  # the module is reused: see `network`
 
 
 def _endless(rows: Rows, batch: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches for ever, every pass in a new order."""
+    """An infinite sequence of batches; each pass over the rows has a new random order."""
     while True:
         order = rows.order(rng)
         for start, stop in bounds(len(rows), batch):

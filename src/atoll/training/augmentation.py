@@ -1,6 +1,6 @@
-"""Random changes of training images: crop, mirror image, cutout; drawn anew for every batch from the task's stream.
+"""Augmentation of training images: random crop, horizontal flip and cutout, drawn per batch from the task's stream.
 
-Pixels that come from outside an image or are cut out are zero: the mean, where the data was standardised.
+Pixels outside the image and pixels that are cut out become zero, which is the mean of standardised data.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to the images of a batch, in this order. Zero means: not at all, and nothing is drawn for it."""
+    """The operations on a batch of images, applied in this order. Zero disables one: it draws no random numbers."""
 
-    crop: int = 0  # pixels of border on every side, out of which an image of the old size is cut
-    flip: float = 0.0  # probability of a mirror image, left for right
-    cutout: int = 0  # side of a square around a random pixel that is wiped out; it may reach over the edge
+    crop: int = 0  # pixels of zero padding on each side, before a window of the original size is cut out
+    flip: float = 0.0  # probability of a horizontal flip
+    cutout: int = 0  # side, in pixels, of a zeroed square around a random pixel; it may extend beyond the image
 
     @property
     def active(self) -> bool:
         return bool(self.crop or self.flip or self.cutout)
 
     def payload(self) -> dict[str, Any]:
-        """As a task carries it; empty where there is nothing to do."""
+        """The entry of a task's payload; empty if no operation is enabled."""
         return {"augmentation": asdict(self)} if self.active else {}
 
     @classmethod
@@ -39,33 +39,33 @@ class Augmentation:
         return cls(**payload.get("augmentation", {}))
 
     def check(self, schema: Schema, prefix: str = "") -> None:
-        """It must suit the data: images, and not so small that nothing of them would be left.
+        """Raise `ConfigError` unless the data are images and crop and cutout are smaller than they are.
 
-        `prefix` is what the settings' names begin with.
+        `prefix` precedes the names of the settings in the message.
         """
         for name, value in asdict(self).items():
             if value and schema.kind != "image":
-                rule = "the data is a table, and only images are augmented; set it to 0"
+                rule = "the data is a table, and only images can be augmented; set it to 0"
                 raise ConfigError(f"{prefix}{name} = {value}: {rule}", code="inapplicable-setting")
         for name in ("crop", "cutout"):
             side = min(schema.shape[1:], default=0)
             if getattr(self, name) >= max(side, 1):
                 size = f"{schema.shape[1]}x{schema.shape[2]}"
                 raise ConfigError(
-                    f"{prefix}{name} = {getattr(self, name)}: images of {size} pixels take {side - 1} at most",
+                    f"{prefix}{name} = {getattr(self, name)}: images of {size} pixels allow at most {side - 1}",
                     code="exceeds-image-size",
                 )
 
     def __call__(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """New images (rows, channels, height, width), each changed in its own way; `x` stays as it was."""
+        """Augmented images (rows, channels, height, width), drawn independently per image; `x` is not changed."""
         if not self.active:
             return x
         if self.crop or self.flip:
-            x = self._moved(x, rng)
-        return x * self._kept(x, rng) if self.cutout else x
+            x = self._cropped_and_flipped(x, rng)
+        return x * self._cutout_mask(x, rng) if self.cutout else x
 
-    def _moved(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Cropped and mirrored in one gathering of pixels."""
+    def _cropped_and_flipped(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Both operations in one indexing of pixels."""
         import torch
         from torch.nn import functional
 
@@ -74,17 +74,17 @@ class Augmentation:
         down = offsets[0] + np.arange(height)
         across = np.broadcast_to(np.arange(width), (rows, width))
         if self.flip:
-            mirrored = rng.random((rows, 1)) < self.flip
-            across = np.where(mirrored, across[:, ::-1], across)
-        border = functional.pad(x, (self.crop,) * 4).permute(0, 2, 3, 1)
+            flipped = rng.random((rows, 1)) < self.flip
+            across = np.where(flipped, across[:, ::-1], across)
+        padded = functional.pad(x, (self.crop,) * 4).permute(0, 2, 3, 1)
         image, line, column = (
             torch.from_numpy(np.ascontiguousarray(index)).to(x.device)
             for index in (np.arange(rows)[:, None, None], down[:, :, None], (offsets[1] + across)[:, None, :])
         )
-        return border[image, line, column].permute(0, 3, 1, 2)
+        return padded[image, line, column].permute(0, 3, 1, 2)
 
-    def _kept(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """One for every pixel that stays, zero for the others."""
+    def _cutout_mask(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Zero for every pixel that is cut out, one for the others."""
         import torch
 
         rows, _, height, width = x.shape
@@ -93,5 +93,5 @@ class Augmentation:
             (np.arange(side) >= centre - self.cutout // 2) & (np.arange(side) < centre - self.cutout // 2 + self.cutout)
             for side, centre in zip((height, width), centres, strict=True)
         ]
-        kept = ~(inside[0][:, :, None] & inside[1][:, None, :])
-        return torch.from_numpy(kept[:, None].astype(np.float32)).to(x.device)
+        mask = ~(inside[0][:, :, None] & inside[1][:, None, :])
+        return torch.from_numpy(mask[:, None].astype(np.float32)).to(x.device)

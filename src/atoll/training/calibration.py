@@ -1,6 +1,6 @@
-"""Fixed statistics for batch norm: clients sum them up over training data, so that a finished network works on one row.
+"""Fixed batch-norm statistics, summed by clients over training data, so that a finished network works on a single row.
 
-Every client sends sums and counts, the server adds them (`pooled`), and `fixed_module` divides.
+Each client sends sums and counts, the server adds them (`summed`), and `fixed_module` divides.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def calibrate(
     forward: Forward | None = None,
     device: str = "cpu",
 ) -> Tensors:
-    """For every batch-norm layer the sums over what flows into it, in float64.
+    """For every batch-norm layer, sums over its inputs in float64.
 
-    `<layer>.count` (values per channel), `<layer>.sum` and `<layer>.squares` (per channel): count x mean and
-    count x (variance + mean^2), which may be added over clients.
+    `<layer>.count` is the number of values per channel; `<layer>.sum` and `<layer>.squares` are the sums of the values
+    and of their squares, per channel. All three can be added over clients.
     """
     load(module, weights)
     layers = batch_norms(module)
@@ -55,7 +55,7 @@ def calibrate(
 
 
 def statistics_form(arch: Mapping[str, Any]) -> Tensors:
-    """Zeros of the names, shapes and dtypes that `calibrate` gives for this architecture."""
+    """Zeros with the names, shapes and dtypes that `calibrate` returns for this architecture."""
     form: dict[str, Array] = {}
     for name, layer in batch_norms(skeleton(arch)).items():
         form[f"{name}.count"] = np.zeros(1)
@@ -64,8 +64,8 @@ def statistics_form(arch: Mapping[str, Any]) -> Tensors:
     return Tensors(form)
 
 
-def pooled(clients: Iterable[Mapping[str, Array]]) -> Tensors:
-    """The sums of several clients added up, in the order given."""
+def summed(clients: Iterable[Mapping[str, Array]]) -> Tensors:
+    """The statistics of several clients, added in the given order."""
     total: dict[str, Array] = {}
     for statistics in clients:
         for name, array in statistics.items():
@@ -74,13 +74,13 @@ def pooled(clients: Iterable[Mapping[str, Array]]) -> Tensors:
 
 
 def fixed_module(arch: Mapping[str, Any], weights: Tensors, statistics: Mapping[str, Array]) -> nn.Module:
-    """An ordinary module in evaluation mode: the weights, and batch norm by the pooled statistics."""
+    """An ordinary module in evaluation mode, with these weights and with batch norm fixed to these statistics."""
     module = build(arch)
     load(module, weights)
     for name, layer in batch_norms(module).items():
         count = float(statistics[f"{name}.count"][0]) if f"{name}.count" in statistics else 0.0
         if count < 1:
-            raise ValueError(f"no statistics of layer {name!r}: calibrate on a client with training rows")
+            raise ValueError(f"layer {name!r} has no batch-norm statistics: calibrate on a client with training rows")
         mean = statistics[f"{name}.sum"] / count
         variance = np.maximum(statistics[f"{name}.squares"] / count - mean * mean, 0.0)
         layer.fix(torch.tensor(mean, dtype=torch.float32), torch.tensor(variance, dtype=torch.float32))

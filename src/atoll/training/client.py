@@ -1,4 +1,4 @@
-"""What a client's job is given: the client's own data, memory and random stream."""
+"""The arguments of a client job: the client's data, memory and random stream."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from atoll.core.messages import Array, Part, Schema, TaskSize
 
 
-class ClientData(Protocol):
-    """One client's data. See `atoll.data`."""
+class LocalData(Protocol):
+    """The data of one client, as a job sees it. See `atoll.data`."""
 
     @property
     def schema(self) -> Schema: ...
 
     def part(self, part: Part, /) -> tuple[Array, Array]:
-        """Rows (float32) and labels (int64), freshly gathered."""
+        """Rows (float32) and labels (int64), as new arrays."""
         ...
 
 
@@ -29,7 +29,7 @@ class Client:
     whose payload can ask for more than a site can see must refuse what exceeds it.
     """
 
-    data: ClientData
+    data: LocalData
     memory: dict[str, Any]
     rng: np.random.Generator
     device: str = "cpu"

@@ -1,4 +1,4 @@
-"""How a network does on one part of a client's data: counts, so that the server can add clients up exactly."""
+"""Evaluation of a network on one part of a client's data, as counts that the server can add exactly."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def evaluate(
     forward: Forward | None = None,
     device: str = "cpu",
 ) -> ConfusionCounts:
-    """Counts over all rows, in their given order: with batch norm the batches are part of the result.
+    """Counts over all rows in their given order; with batch norm, the result depends on the batches.
 
-    `classes` is needed only for a part without rows. `forward` as in `train`.
+    `classes` is needed only for a part without rows. `forward` is that of `train`.
     """
     load(module, weights)
     rows = Rows(x, y, module, device)
     if not len(rows) and classes is None:
-        raise ValueError("no rows to evaluate: ask clients with rows in this part, or say how many classes there are")
+        raise ValueError("no rows to evaluate: select clients that have rows in this part, or pass `classes`")
     counts = ConfusionCounts.zero(classes or 0)
     run = forward or module
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
-            found = counted(run(inputs), labels)
-            counts = found + counts if counts.rows else found
+            batch_counts = count_batch(run(inputs), labels)
+            counts = batch_counts + counts if counts.rows else batch_counts
     return counts
 
 
-def counted(logits: Tensor, labels: Tensor) -> ConfusionCounts:
+def count_batch(logits: Tensor, labels: Tensor) -> ConfusionCounts:
     """The counts of one batch."""
     classes = logits.shape[1]
     pairs = (labels * classes + logits.argmax(1)).cpu().numpy()

@@ -1,4 +1,4 @@
-"""What a client tells of a sub-model without keeping it: a gradient and how many rows were right on the way."""
+"""The gradient of a sub-model on a client's data, and how many of the rows it classified correctly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from atoll.training.networks import load, values
 
 @dataclass(frozen=True)
 class LocalGradient:
-    """A gradient under the names of the weights that came in, and the training accuracy of the same rows in counts."""
+    """A gradient under the names of the given weights, and the training accuracy on the same rows as counts."""
 
     gradient: Tensors
     correct: int
@@ -27,7 +27,7 @@ class LocalGradient:
 def batch_gradient(
     module: nn.Module, weights: Tensors, x: Array, y: Array, batch: int, rng: np.random.Generator, device: str = "cpu"
 ) -> LocalGradient:
-    """The gradient of the cross-entropy on one batch of rows drawn from `rng`; all rows if there are fewer."""
+    """The gradient of the cross-entropy on one random batch, or on all rows if there are fewer than `batch`."""
     parameters = load(module, weights)
     chosen = rng.permutation(len(y))[:batch]
     inputs, labels = Rows(x[chosen], y[chosen], module, device).between(0, len(chosen))
@@ -46,21 +46,21 @@ def epochs_gradient(
     rng: np.random.Generator,
     device: str = "cpu",
 ) -> LocalGradient:
-    """The weights' change over local epochs of plain SGD, divided by the learning rate: the sum of its gradients.
+    """The change of the weights over local epochs of plain SGD, divided by the learning rate: the sum of its gradients.
 
-    A row counts as right if it was right in its own batch, before the step on it. What one epoch of one batch gives is
-    `batch_slope` of all rows.
+    A row counts as correct if it was classified correctly before the step on its batch. One epoch of one batch gives
+    the `batch_gradient` of all rows.
     """
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)
-    moving = [parameter.detach() for parameter in parameters]
+    updated = [parameter.detach() for parameter in parameters]
     cuts, correct = bounds(len(rows), batch), 0
     for _ in range(epochs):
         order = rows.order(rng)
         for start, stop in cuts:
-            gradients, right = _backward(module, parameters, *rows.take(order[start:stop]))
-            torch._foreach_add_(moving, gradients, alpha=-lr)
-            correct += right
+            gradients, batch_correct = _backward(module, parameters, *rows.take(order[start:stop]))
+            torch._foreach_add_(updated, gradients, alpha=-lr)
+            correct += batch_correct
     after = values(weights, parameters)
     change = {name: (array - after[name]) / np.float32(lr) for name, array in weights.items()}
     return LocalGradient(Tensors(change), correct, epochs * len(rows))
@@ -71,7 +71,7 @@ def _backward(
 ) -> tuple[list[Tensor], int]:
     logits = module(inputs)
     loss = functional.cross_entropy(logits, labels)
-    # A path through a supernet may lead around some of its parameters: their gradient is zero.
+    # A path through a supernet may skip some of its parameters: their gradient is zero.
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return list(gradients), int((logits.argmax(1) == labels).sum())
 

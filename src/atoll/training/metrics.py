@@ -1,4 +1,4 @@
-"""Figures from integer counts: the server adds up confusion matrices and computes these once."""
+"""Metrics from integer counts: the server adds confusion matrices and computes these once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Confusion = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ConfusionCounts:
-    """What a network got right and wrong: `confusion[true, predicted]`, and the sum of the rows' cross-entropies."""
+    """The confusion matrix of a network, `confusion[true, predicted]`, and its cross-entropy summed over the rows."""
 
     confusion: Confusion
     loss: float = 0.0
@@ -34,7 +34,7 @@ class ConfusionCounts:
         return cls(np.zeros((classes, classes), np.int64))
 
     def payload(self) -> dict[str, Any]:
-        """As it travels."""
+        """The fields of a reply's payload."""
         return {"confusion": self.confusion, "loss": self.loss}
 
     @classmethod
@@ -43,7 +43,7 @@ class ConfusionCounts:
 
 
 def accuracy(confusion: Confusion) -> float:
-    """Correct rows over all rows; not a number when there are none."""
+    """Correct rows over all rows; NaN without rows."""
     rows = int(confusion.sum())
     return int(np.trace(confusion)) / rows if rows else float("nan")
 
@@ -57,13 +57,13 @@ def class_f1(confusion: Confusion) -> npt.NDArray[np.float64]:
 
 
 def weighted_f1(confusion: Confusion) -> float:
-    """The mean of the classes' F1, weighted by how often each class truly occurs; not a number without rows."""
+    """The mean of the classes' F1, weighted by the number of true rows of each class; NaN without rows."""
     support = confusion.sum(axis=1)
     rows = int(support.sum())
     return float(class_f1(confusion) @ support / rows) if rows else float("nan")
 
 
 def macro_f1(confusion: Confusion) -> float:
-    """The plain mean of F1 over the classes that occur or were predicted; not a number without rows."""
+    """The unweighted mean of F1 over the classes that occur or were predicted; NaN without rows."""
     present = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
     return float(class_f1(confusion)[present].mean()) if present.any() else float("nan")

@@ -1,4 +1,4 @@
-"""Networks ready for use: built once per architecture, weights copied in and out."""
+"""Torch modules, built once per architecture; weights are copied in and out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from atoll.spaces import build, canonical, view, whole
 
 
 def network(arch: Mapping[str, Any], device: str = "cpu") -> nn.Module:
-    """The module of this architecture, the same object each time: load weights before use, keep nothing in it.
+    """The module of this architecture. Calls share one object: load weights before use, and store nothing in it.
 
-    A worker plays many clients with few architectures; building one takes longer than a training step. Where every
-    task brings another slice of one supernet, each is a view into the same module: use one at a time.
+    A worker runs the tasks of many clients with few architectures, and building a module takes longer than a training
+    step. Slices of one supernet are views into the same module: use one at a time.
     """
     return _network(canonical(arch), device)
 
@@ -35,25 +35,25 @@ def _network(description: str, device: str) -> nn.Module:
 
 
 def load(module: nn.Module, weights: Mapping[str, Array]) -> list[nn.Parameter]:
-    """Copy the weights into the module's parameters of these names, in place; returns those parameters.
+    """Copy the weights into the module's parameters of the same names, and return those parameters.
 
-    Parameters that are not named keep their values.
+    Other parameters keep their values.
     """
     parameters = dict(module.named_parameters())
     chosen = []
     for name, array in weights.items():
         parameter = parameters.get(name)
         if parameter is None:
-            raise ValueError(f"weights {name!r} fit no parameter of this {type(module).__name__}")
+            raise ValueError(f"weights {name!r}: this {type(module).__name__} has no parameter of that name")
         if tuple(parameter.shape) != array.shape:
-            raise ValueError(f"weights {name!r} have shape {array.shape}, the parameter {tuple(parameter.shape)}")
+            raise ValueError(f"weights {name!r} have shape {array.shape}, the parameter has {tuple(parameter.shape)}")
         _fill(parameter, array)
         chosen.append(parameter)
     return chosen
 
 
 def values(names: Mapping[str, Any], parameters: list[nn.Parameter]) -> Tensors:
-    """The parameters' present values under these names, copied out."""
+    """Copies of the parameters' current values, under these names."""
     return Tensors(
         {
             name: np.array(parameter.detach().cpu().numpy(), order="C")
@@ -64,7 +64,7 @@ def values(names: Mapping[str, Any], parameters: list[nn.Parameter]) -> Tensors:
 
 def _fill(parameter: nn.Parameter, array: Array) -> None:
     if parameter.device.type == "cpu":
-        # through numpy, because torch warns of arrays that are read-only, as all arrays of `Tensors` are
+        # Through numpy, because torch warns about read-only arrays, and all arrays of `Tensors` are read-only.
         np.copyto(parameter.detach().numpy(), array)
     else:
         with torch.no_grad():

@@ -1,6 +1,6 @@
-"""The product's hot loop: training a network on one client's data.
+"""The hot loop of Atoll: training a network on one client's data.
 
-No optimiser object, no gradients kept in the module, updates of all parameters in a few fused calls.
+There is no optimiser object, no gradient is stored in the module, and all parameters are updated in a few fused calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TrainSettings:
     lr: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
-    clip: float | None = None  # the longest that a step's gradient, all parameters together, may be
+    clip: float | None = None  # limit on the L2 norm of a step's gradient over all parameters
 
     def __post_init__(self) -> None:
         rules = {
@@ -47,7 +47,7 @@ class TrainSettings:
 
 
 class Workspace:
-    """What one step computes for batches of one size, overwritten by the next step."""
+    """The intermediate tensors of one step, for batches of one size. Each step overwrites them."""
 
     def __init__(self, rows: int, biases: Sequence[Tensor]) -> None:
         self.outputs = [bias.new_empty(rows, len(bias)) for bias in biases]
@@ -83,17 +83,17 @@ class DenseSteps:
         space = self.workspaces[len(y)]
         with torch.inference_mode():
             inputs = self._forward(x.flatten(1), space)
-            # derivative of the summed cross-entropy; the mean's 1/rows is part of every update
+            # Derivative of the summed cross-entropy; `_update` applies the 1/rows of the mean.
             torch.index_select(self.one_hot, 0, y, out=space.targets)
             torch.softmax(space.outputs[-1], 1, out=space.deltas[-1]).sub_(space.targets)
             for number in reversed(range(len(self.weights))):
-                if number:  # before the update: this takes the weights of the forward pass
+                if number:  # before the update, because this needs the weights of the forward pass
                     below = torch.mm(space.deltas[number], self.weights[number], out=space.deltas[number - 1])
                     torch.ops.aten.threshold_backward.grad_input(below, inputs[number], 0, grad_input=below)
                 self._update(number, inputs[number], space.deltas[number], space.bias_sums[number])
 
     def _forward(self, x: Tensor, space: Workspace) -> list[Tensor]:
-        """The input of every layer; the last layer's output stays in the workspace."""
+        """The input of every layer; the output of the last layer is in the workspace."""
         inputs = [x]
         for number, output in enumerate(space.outputs):
             torch.addmm(self.biases[number], inputs[-1], self.transposed[number], out=output)
@@ -117,7 +117,7 @@ class DenseSteps:
             return
         weight_momentum, bias_momentum = self.weight_momenta[number], self.bias_momenta[number]
         weight_momentum.addmm_(delta.t(), h, beta=settings.momentum, alpha=share)
-        if mask is not None:  # the weight itself is zero outside the graph, and so is its decay
+        if mask is not None:  # masked weights are zero, so their decay is too
             weight_momentum.mul_(mask)
         bias_momentum.mul_(settings.momentum).add_(bias_sum, alpha=share)
         if settings.weight_decay:
@@ -129,10 +129,10 @@ class DenseSteps:
 
 Forward = Callable[[Tensor], Tensor]
 Step = Callable[[Tensor, Tensor], None]
-# The loss of one batch: from the network's forward pass, the inputs, the labels and the trained parameters, which come
-# in the order of the weights' names.
+# The loss of one batch, from the forward pass of the network, the inputs, the labels and the trained parameters in the
+# order of the weights' names.
 Objective = Callable[[Forward, Tensor, Tensor, Sequence[nn.Parameter]], Tensor]
-NOTHING = Augmentation()
+NO_AUGMENTATION = Augmentation()
 
 
 def cross_entropy(forward: Forward, inputs: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -142,10 +142,10 @@ def cross_entropy(forward: Forward, inputs: Tensor, labels: Tensor, parameters: 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """The trained weights, under the names that came in, and what was done for them."""
+    """The trained weights under their given names, and the extent of the training."""
 
     weights: Tensors
-    rows: int  # of the client's part; the weight of a weighted mean
+    rows: int  # of the client's training data: its weight in a weighted mean
     steps: int
 
 
@@ -159,17 +159,16 @@ def train(
     *,
     forward: Forward | None = None,
     masks: Mapping[str, Array] | None = None,
-    augment: Augmentation = NOTHING,
+    augment: Augmentation = NO_AUGMENTATION,
     objective: Objective = cross_entropy,
     device: str = "cpu",
 ) -> TrainOutcome:
     """Train the parameters that `weights` names, starting from its values, and return their new values.
 
-    `forward` runs a part of the module instead of all of it (one path of a master network). `masks` says by name which
-    weights of a sparse layer exist: the others must start at zero and stay there. `objective` is minimised; the
-    standard one has a faster path for fully connected networks. Each epoch sees the rows in a new order drawn from
-    `rng`, their images changed by `augment` with draws from it too. What the module held is overwritten and means
-    nothing afterwards.
+    `forward` runs a part of the module instead of all of it (one path of a master network). `masks` gives by name which
+    weights of a sparse layer exist: the others must be zero at the start and remain zero. `objective` is minimised; the
+    standard one has a faster path for fully connected networks. Each epoch draws a new order of the rows from `rng`,
+    and `augment` draws from it too. The call overwrites the module's parameters and leaves them in no defined state.
     """
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)
@@ -184,7 +183,7 @@ def train(
 
 
 def _mask_tensors(weights: Tensors, masks: Mapping[str, Array], device: str) -> dict[str, Tensor]:
-    """Masks with something missing, as factors of the weights' type: a full layer costs nothing extra."""
+    """The masks as float factors. Masks without a zero are left out, so a dense layer has no extra cost."""
     return {
         name: torch.tensor(mask, dtype=torch.float32, device=device)
         for name, mask in masks.items()
@@ -234,13 +233,16 @@ class AutogradSteps:
         if not self.parameters:
             return
         loss = self.objective(self.forward, x, y, self.parameters)
-        # A path through a supernet may lead around some of its parameters: their gradient is zero.
+        # A path through a supernet may skip some of its parameters: their gradient is zero.
         gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True))
-        for number, mask in self.masked:  # before the momentum, or it would carry weights out of the graph
+        for (
+            number,
+            mask,
+        ) in self.masked:  # before the momentum, which would move masked weights off zero
             gradients[number].mul_(mask)
         settings = self.settings
         if settings.clip is not None:
-            shorten(gradients, settings.clip)
+            clip_norm(gradients, settings.clip)
         if settings.weight_decay:
             torch._foreach_add_(gradients, self.updated, alpha=settings.weight_decay)
         if self.momenta:
@@ -250,8 +252,8 @@ class AutogradSteps:
         torch._foreach_add_(self.updated, gradients, alpha=-settings.lr)
 
 
-def shorten(gradients: list[Tensor], longest: float) -> None:
-    """Scale the gradients in place, all alike, if together they are longer than this."""
-    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    factor = (longest / (length + 1e-6)).clamp(max=1.0)  # torch's own clipping adds the same small number
+def clip_norm(gradients: list[Tensor], limit: float) -> None:
+    """Scale the gradients in place by one factor, so that their joint L2 norm does not exceed `limit`."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # torch's own clipping adds the same constant
     torch._foreach_mul_(gradients, factor)

@@ -1,8 +1,9 @@
-"""Many keys of one master on the same rows: what their networks have in common is computed once.
+"""Evaluation of many keys of one master network on the same rows: shared prefixes are computed once.
 
 An evaluation is a pure function of master, key and batch, because batch norm takes its statistics from the batch. Keys
-that begin with the same branches therefore have the same activations up to where they part, and walking the keys as a
-tree gives every one the bits it would get alone. `atoll.spaces.choice.space.executed_macs` says what such a walk costs.
+that begin with the same branches therefore have the same activations up to the first difference, and traversing the
+keys as a tree gives each of them the same bits as evaluating it alone. `atoll.spaces.choice.space.executed_macs`
+computes the cost of a traversal.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch import Tensor
 from atoll.core.messages import Array, Tensors
 from atoll.spaces.choice.space import ChoiceNetwork, check_key
 from atoll.training.batches import Rows, bounds
-from atoll.training.evaluation import counted
+from atoll.training.evaluation import count_batch
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
 
 
 @dataclass
-class Node:
-    """A prefix: the branches that follow it, and the positions of the keys that end here."""
+class PrefixNode:
+    """A prefix of keys: the branches that follow it, and the positions of the keys that end here."""
 
-    following: dict[int, Node] = field(default_factory=dict)
+    following: dict[int, PrefixNode] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
 
@@ -42,47 +43,47 @@ def evaluate_keys(
 ) -> list[ConfusionCounts]:
     """Counts of every key, in the order of `keys`: equal to `evaluate` of its sub-model alone, to the bit.
 
-    `module` is a master and `weights` its weights, at least those that the keys use. `classes` is needed only for a
-    part without rows.
+    `module` is a master network and `weights` holds at least those of its weights that the keys use. `classes` is
+    needed only for a part without rows.
     """
     tree = key_tree(keys, len(module.blocks))
     load(module, weights)
     rows = Rows(x, y, module, device)
     if not len(rows) and classes is None:
-        raise ValueError("no rows to evaluate: ask clients with rows in this part, or say how many classes there are")
+        raise ValueError("no rows to evaluate: select clients that have rows in this part, or pass `classes`")
     counts: list[ConfusionCounts | None] = [None] * len(keys)
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
             for positions, logits in walk(module, tree, inputs):
-                found = counted(logits, labels)
+                batch_counts = count_batch(logits, labels)
                 for position in positions:
                     before = counts[position]
-                    counts[position] = found if before is None else before + found
+                    counts[position] = batch_counts if before is None else before + batch_counts
     return [ConfusionCounts.zero(classes or 0) if count is None else count for count in counts]
 
 
-def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Node:
-    """The keys as a tree of prefixes; equal keys end at the same place."""
-    root = Node()
+def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> PrefixNode:
+    """The keys as a tree of prefixes; equal keys end at the same node."""
+    root = PrefixNode()
     for position, key in enumerate(keys):
         node = root
         for branch in check_key(key, blocks):
-            node = node.following.setdefault(branch, Node())
+            node = node.following.setdefault(branch, PrefixNode())
         node.ends.append(position)
     return root
 
 
-def walk(module: ChoiceNetwork, tree: Node, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+def walk(module: ChoiceNetwork, tree: PrefixNode, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
     """Positions and outputs of all keys on one batch.
 
-    Depth first, so that only the activations along one path are in memory, however many keys there are.
+    The traversal is depth-first, so memory holds only the activations along one path, however many keys there are.
     """
     if tree.following or tree.ends:
         yield from _below(module, tree, module.run_stem(inputs), 0)
 
 
-def _below(module: ChoiceNetwork, node: Node, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
+def _below(module: ChoiceNetwork, node: PrefixNode, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
     if node.ends:
         yield node.ends, module.run_head(x)
     for branch, following in node.following.items():
