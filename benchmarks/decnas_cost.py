@@ -3,7 +3,7 @@
     python benchmarks/decnas_cost.py
 
 1,500 clients with ImageNet and MobileNet, 9,343 clients with CelebA and ConvNet; nothing is trained. The method's own
-rules are played through the ledger (`atoll/projecting.py`), candidates have the sizes that pruning gives them, and
+rules are played through the ledger (`netadapt_projection.py`), candidates have the sizes that pruning gives them, and
 bytes are those of the messages. Takes a minute or two.
 
 Prints the law and its arithmetic for iterations 1-5, the savings of whole searches, each optimisation switched off
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from netadapt_projection import Setting, law, project, total
 from rich.console import Console
 from rich.table import Table
 
 from atoll.core.ledger import Account
 from atoll.core.messages import Schema
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.projecting import Setting, law, project, total
 
 GROUPS = (5, 10, 14, 20, 28, 100)
 THIRD = 1 / 3

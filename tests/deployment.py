@@ -1,4 +1,4 @@
-"""A real federation on this machine, for tests: link, proxy and nodes as processes of their own, with TLS and keys."""
+"""A real federation on this machine, for tests: SuperLink, proxy and nodes as separate processes, TLS and keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.deploy import founding, proxy
+from atoll.deploy import create, proxy
 from atoll.deploy.layout import Layout
 from atoll.deploy.supervisor import descendants, stop_all
 from atoll.errors import SiteError
@@ -126,8 +126,8 @@ class Deployment:
 
     @classmethod
     def make(cls, folder: Path, sites: Sequence[str]) -> Deployment:
-        port, link_port = free_ports(2)
-        return cls(folder, founding.found(folder / "federation", sites, "localhost", port, link_port))
+        port, superlink_port = free_ports(2)
+        return cls(folder, create.create_federation(folder / "federation", sites, "localhost", port, superlink_port))
 
     @property
     def server(self) -> Program:

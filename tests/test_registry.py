@@ -40,7 +40,7 @@ class Unset(FedAvg):
 """
 
 
-@pytest.mark.parametrize("group", [group for group in GROUPS if group != "figures"])
+@pytest.mark.parametrize("group", GROUPS)
 def test_everything_registered_can_be_found(group: str) -> None:
     assert names(group)
     for name in names(group):

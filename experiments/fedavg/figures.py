@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from curves import curve, draw_curves, write_curve
+
 from atoll import load
-from atoll.report.curves import curve, draw_curves, write_curve
 from atoll.run.reader import Run
 
 HERE = Path(__file__).parent

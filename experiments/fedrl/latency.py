@@ -5,7 +5,7 @@
 Ten participants travel by foot, bicycle, bus, tram, train or car, half of them by one and half by another, or by all of
 these; DATA has the 4G/LTE bandwidth logs in `lte_4g_logs`. In every round ten sub-models are drawn from the DARTS space
 (16 channels, 8 cells) by the uniform policy and sent by each of three rules, under the same conditions. A table is
-printed and a picture drawn.
+printed and a figure drawn.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from atoll.algorithms.sampling import RULES, Rule
-from atoll.federation.network_latency import Latency, round_latency
+from atoll.algorithms.sampling import RULES, Rule, assign, transmitted
 from atoll.report.figures.canvas import BLUE, FAINT, ORANGE, new_figure, save, tidy
 from atoll.rng import Generator, stream
-from atoll.simulation.links import links_for
+from atoll.simulation.links import Link, links_for
 from atoll.simulation.settings import SimulationSettings
 from atoll.spaces.darts import space as darts
 
@@ -41,6 +40,14 @@ SUPERNET = darts.supernet([3, 32, 32], 10, channels=16, cells=8)
 
 
 @dataclass(frozen=True)
+class Latency:
+    """Seconds until the last participant has its sub-model, and the mean over participants."""
+
+    maximal: float
+    mean: float
+
+
+@dataclass(frozen=True)
 class Found:
     """Latencies under one mix of transport: rule -> one for each round, round by round and seed by seed."""
 
@@ -51,7 +58,7 @@ class Found:
         return float(np.mean([getattr(latency, what) for latency in self.rounds[rule]]))
 
     def ahead(self, rounds: int) -> int:
-        """Of so many rounds each: in how many seeds the mean of `adaptive` is below both others."""
+        """In how many seeds, of `rounds` rounds each, the mean of `adaptive` is below both others."""
         means = {
             rule: np.reshape([one.maximal for one in found], (-1, rounds)).mean(1)
             for rule, found in self.rounds.items()
@@ -62,6 +69,17 @@ class Found:
         """Share of the rounds."""
         pairs = zip(self.rounds["adaptive"], self.rounds[other], strict=True)
         return float(np.mean([ours.maximal <= theirs.maximal for ours, theirs in pairs]))
+
+
+def round_latency(sizes: Sequence[float], links: Sequence[Link], at: float, rule: Rule, rng: Generator) -> Latency:
+    """The latency of a round that begins at `at` and sends one sub-model over each link; `sizes` are in bytes.
+
+    The server knows the data rates at that moment, not how they will change.
+    """
+    order = assign(sizes, [link.rate(at) for link in links], rule, rng)
+    bytes_down = transmitted(sizes, order, rule)
+    seconds = [link.download(at, size) - at for link, size in zip(links, bytes_down, strict=True)]
+    return Latency(max(seconds), sum(seconds) / len(seconds))
 
 
 def sizes(rng: Generator) -> list[float]:

@@ -19,14 +19,14 @@ import torch
 
 from atoll.config import read_file, resolve
 from atoll.data import load as load_data
-from atoll.report.compare import Group, Scored, draw_boxes, gather, markdown, spread
+from atoll.report.compare import RunGroup, ScoredRun, draw_boxes, gather, markdown, spread
 from atoll.report.explain.files import explain
 from atoll.training.metrics import weighted_f1
 
 HERE = Path(__file__).parent
 
 
-def training_psi(scored: Scored) -> float:
+def training_psi(scored: ScoredRun) -> float:
     """The mean over clients of the weighted F1 on their training rows."""
     if "psi" in scored.objectives:
         return scored.objectives["psi"]
@@ -43,7 +43,7 @@ def training_psi(scored: Scored) -> float:
     return float(np.mean(values))
 
 
-def best_rows(groups: list[Group]) -> str:
+def best_rows(groups: list[RunGroup]) -> str:
     """Table 5."""
     lines = [
         "| best run by training psi | seed | training psi | weighted F1 on test, over clients |",
@@ -57,7 +57,7 @@ def best_rows(groups: list[Group]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def genome_sizes(group: Group) -> str:
+def genome_sizes(group: RunGroup) -> str:
     """Mean bytes of a genome on the wire and as JSON, over all rounds of all runs."""
     events = [event["metrics"] for run in group.runs for event in run.run.rounds if "genome_bytes" in event["metrics"]]
     if not events:
@@ -66,7 +66,7 @@ def genome_sizes(group: Group) -> str:
     return f"{group.name}: a genome is {size:.0f} bytes on the wire and {text:.0f} as JSON ({text / size:.1f} times)\n"
 
 
-def personal(group: Group) -> str:
+def personal(group: RunGroup) -> str:
     """The clients' own bests, each on its own client's test rows."""
     runs = []
     for run in group.runs:
@@ -78,7 +78,7 @@ def personal(group: Group) -> str:
     return f"{group.name}: personalised networks, each on its own client's test rows: {spread(means)}\n"
 
 
-def write_csv(groups: list[Group], path: Path) -> None:
+def write_csv(groups: list[RunGroup], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["group", "seed", "client", "test_f1"])

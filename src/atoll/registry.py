@@ -35,7 +35,7 @@ GROUPS = {
     "spaces": Group("space", "space", ("build",), ArchitectureError),
     "engines": Group("engine", "engine.name", ("__call__",), ConfigError),
     "datasets": Group("dataset", "data.name", ("kind", "rows", "classes", "origin", "read"), DataError),
-    "figures": Group("figure", "figure", (), ConfigError),
+    "figures": Group("figure", "figure", ("name", "summary", "applies", "draw"), ConfigError),
 }
 
 

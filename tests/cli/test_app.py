@@ -269,7 +269,7 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path, arguments: list
         (["partition", "digits", "--clients", "0"], ["data.clients = 0"]),
         (["partition", "digits", "--set", "data.foo=1"], ["data.foo", "[unknown-setting]"]),
         (["partition", "digits", "--set", "seed=a"], ["seed = 'a'", "[invalid-setting]"]),
-        (["partition", "digits", "--out", "picture.doc"], ["picture.doc", "[unknown-picture-format]"]),
+        (["partition", "digits", "--out", "picture.doc"], ["picture.doc", "[unknown-figure-format]"]),
         (["partition", "none.toml"], ["none.toml", "[no-such-experiment]"]),
         (["datasets", "fetch", "mnistt", "--data-dir", "."], ["mnistt"]),
         (["datasets", "--data-dir", "no/such/folder"], ["no/such/folder"]),

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from atoll.core.checks import ArrayOf, Count, Counts, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
+from atoll.core import checks
+from atoll.core.checks import ArrayOf, Count, CountArray, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
 from atoll.core.messages import Tensors
+from atoll.errors import ConfigError
+from refusals import refused
 
 WEIGHTS = Tensors({"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)})
 ASKED = {
     "weights": TensorsLike.of(WEIGHTS),
     "vector": ArrayOf("<f8", (2,)),
-    "confusion": Counts((2, 2), 10),
-    "each": Counts((3, 2), 4, each=1),
+    "confusion": CountArray((2, 2), 10),
+    "each": CountArray((3, 2), 4, each=1),
     "right": CountsUpTo((2,), 4),
     "correct": Count(5),
     "loss": Number(0.0),
@@ -59,8 +65,8 @@ HUGE = 10**400  # a whole number that no float can hold
 BAD: list[tuple[str, Any, str]] = [
     ("weights", {"w": np.zeros((2, 3), np.float32)}, "schema: dict where tensors"),
     ("weights", None, "schema: NoneType where tensors"),
-    ("weights", WEIGHTS.slice(["w"]), "schema: tensors differ from those asked for at 'b'"),
-    ("weights", tensors(extra=np.zeros(1)), "schema: tensors differ from those asked for at 'extra'"),
+    ("weights", WEIGHTS.slice(["w"]), "schema: tensors differ from those expected at 'b'"),
+    ("weights", tensors(extra=np.zeros(1)), "schema: tensors differ from those expected at 'extra'"),
     ("weights", tensors(w=np.zeros((3, 2), np.float32)), "shape: (3, 2) instead of (2, 3) in 'w'"),
     ("weights", tensors(w=np.zeros((2, 3))), "dtype: float64 instead of float32 in 'w'"),
     ("weights", tensors(b=np.array([0, np.nan, 0], np.float32)), "nonfinite: NaN or infinite values in 'b'"),
@@ -107,11 +113,11 @@ def test_each_reason(key: str, value: Any, reason: str) -> None:
 
 
 def test_keys_must_be_those_asked_for() -> None:
-    assert inspect({**good(), "more": 1}, ASKED) == "schema: keys differ from those asked for at 'more'"
+    assert inspect({**good(), "more": 1}, ASKED) == "schema: keys differ from those expected at 'more'"
     missing = good()
     del missing["loss"]
-    assert inspect(missing, ASKED) == "schema: keys differ from those asked for at 'loss'"
-    assert inspect([good()], ASKED) == "schema: list where a table was asked for"
+    assert inspect(missing, ASKED) == "schema: keys differ from those expected at 'loss'"
+    assert inspect([good()], ASKED) == "schema: list where a table was expected"
 
 
 def test_large_finite_values_are_finite() -> None:
@@ -124,4 +130,51 @@ def test_large_finite_values_are_finite() -> None:
 
 def test_empty_arrays_pass() -> None:
     assert inspect({"x": np.zeros((0, 2))}, {"x": ArrayOf("<f8", (0, 2))}) is None
-    assert inspect({"x": np.zeros((0,), np.int64)}, {"x": Counts((0,), 0)}) is None
+    assert inspect({"x": np.zeros((0,), np.int64)}, {"x": CountArray((0,), 0)}) is None
+
+
+@checks.register
+@dataclass(frozen=True)
+class EvenNumbers:
+    """A check as a plug-in would write it."""
+
+    places: tuple[tuple[int, int], ...]
+
+    def problem(self, value: Any) -> str | None:
+        return None if all(value[row][column] % 2 == 0 for row, column in self.places) else "schema: an odd number"
+
+
+def test_a_plug_in_registers_its_own_check() -> None:
+    plain = json.loads(json.dumps(to_plain({"x": EvenNumbers(((0, 1),))})))
+    assert plain["table"]["x"] == {"kind": f"{__name__}:EvenNumbers", "values": {"places": [[0, 1]]}}
+    again = from_plain(plain)
+    assert again == {"x": EvenNumbers(((0, 1),))}
+    assert inspect({"x": [[1, 2]]}, again) is None and inspect({"x": [[2, 1]]}, again) == "schema: an odd number"
+
+
+def test_a_check_is_imported_when_it_is_needed() -> None:
+    """The module of a saved check registers it: the server that resumes has not imported it yet."""
+    program = (
+        "import sys; from atoll.core.checks import from_plain; before = set(sys.modules);"
+        "values = dict(inputs=2, outputs=1, hidden=10, connections=20, bound=30.0, recurrent=False);"
+        "assert not any('neat' in name for name in before);"
+        "print(from_plain({'kind': 'atoll.algorithms.neat.coding:GenomeBytes', 'values': values}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("GenomeBytes(inputs=2"), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["no_such_module:Check", "json:JSONDecoder", "atoll.core.checks:Check", "Counts", ":"])
+def test_an_unknown_check_is_refused_by_its_name(kind: str) -> None:
+    with refused(ConfigError, "unknown-reply-check", f"'{kind}'"):
+        from_plain({"kind": kind, "values": {}})
+
+
+def test_a_check_that_is_not_registered_is_not_saved() -> None:
+    with pytest.raises(TypeError, match=r"Unregistered.*checks\.register"):
+        to_plain(Unregistered())
+
+
+class Unregistered:
+    def problem(self, value: Any) -> str | None:
+        return None

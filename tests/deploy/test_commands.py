@@ -16,10 +16,10 @@ from deployment import ATOLL, environment, free_ports, run_atoll
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Path:
-    port, link_port = free_ports(2)
+    port, superlink_port = free_ports(2)
     made = run_atoll(
         *("federation", "init", tmp_path / "federation", "--sites", "north, south", "--host", "localhost"),
-        *("--port", port, "--link-port", link_port),
+        *("--port", port, "--superlink-port", superlink_port),
     )
     assert made.returncode == 0, made.stderr
     assert f"localhost:{port}" in made.stdout and "atoll federation server" in made.stdout

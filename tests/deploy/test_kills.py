@@ -1,4 +1,4 @@
-"""Whatever dies is there again: link, executor, proxy, and the programs that watch over them. Nodes: `test_runs.py`."""
+"""Killed programs are started again: SuperLink, executor, proxy and their supervisors. Nodes: `test_runs.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.deploy.status import status
+from atoll.deploy.control import status
 from atoll.deploy.supervisor import descendants
 from deployment import Deployment, run_atoll, wait_for
 
@@ -33,7 +33,7 @@ def online(deployment: Deployment) -> set[str]:
 
 @pytest.mark.parametrize("part", ["flower-superlink", "flower-superexec", "nginx"])
 def test_a_killed_part_of_the_server_is_started_again(joined: Deployment, part: str) -> None:
-    word = {"flower-superlink": "link", "flower-superexec": "executor", "nginx": "proxy"}[part]
+    word = {"flower-superlink": "SuperLink", "flower-superexec": "executor", "nginx": "proxy"}[part]
     before = joined.server.text().count(f"{word} ended")
     os.kill(processes_of(joined.server.process.pid, part)[0], signal.SIGKILL)
     joined.server.says(f"{word} ended (signal SIGKILL) and is started again", 90, times=before + 1)
@@ -44,7 +44,7 @@ def test_a_killed_part_of_the_server_is_started_again(joined: Deployment, part: 
 def test_stopping_leaves_nothing_behind_and_starting_finds_all_again(joined: Deployment) -> None:
     numbers = joined.layout.nodes()
     family = descendants(joined.server.process.pid)
-    assert len(family) >= 4  # link, executor, nginx and its worker
+    assert len(family) >= 4  # SuperLink, executor, nginx and its worker
     joined.server.process.send_signal(signal.SIGTERM)
     assert joined.server.ends(60) == 0
     assert not [pid for pid in family if Path(f"/proc/{pid}").exists()]

@@ -82,7 +82,7 @@ def test_what_is_no_port(port: object) -> None:
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:123456"])
 def test_what_is_no_address(address: str) -> None:
-    with refused(SiteError, "bad-link-address", repr(address)):
+    with refused(SiteError, "bad-server-address", repr(address)):
         split_address(address)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from atoll.deploy import founding
+from atoll.deploy import create
 from atoll.deploy.bundle import Bundle
 from atoll.deploy.node import command, run_node
 from atoll.errors import SiteError
@@ -18,8 +18,8 @@ from refusals import refused
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
-    port, link_port = free_ports(2)
-    layout = founding.found(tmp_path / "a b" / "federation", ["north"], "localhost", port, link_port)
+    port, superlink_port = free_ports(2)
+    layout = create.create_federation(tmp_path / "a b" / "federation", ["north"], "localhost", port, superlink_port)
     return Bundle.open(layout.bundles / "north")
 
 
@@ -33,7 +33,7 @@ def test_what_the_node_is_told(bundle: Bundle, tmp_path: Path) -> None:
         "folder": str(bundle.work),
         "site": str(bundle.file),
     }
-    assert words[words.index("--superlink") + 1] == bundle.site.link and "--insecure" not in words
+    assert words[words.index("--superlink") + 1] == bundle.site.server and "--insecure" not in words
 
 
 def test_a_server_that_is_not_there_is_waited_for(bundle: Bundle, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from atoll.deploy import supervisor
-from atoll.deploy.supervisor import Follower, Part, descendants, how, stop_all
+from atoll.deploy.supervisor import LogReader, Part, descendants, how, stop_all
 from programs import wait_until
 
 
@@ -98,7 +98,7 @@ def test_a_program_dies_with_the_one_that_watches_it(tmp_path: Path) -> None:
 def test_a_log_that_grows_too_large_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "LARGEST_LOG", 1000)
     one = part(tmp_path, "import time\nwhile True: print('x' * 99, flush=True); time.sleep(0.001)")
-    follower = Follower.at_end(one.log)
+    follower = LogReader.at_end(one.log)
     one.start()
     lines: list[str] = []
     end, aside = time.monotonic() + 60, one.log.with_suffix(".old.log")
@@ -113,7 +113,7 @@ def test_a_log_that_grows_too_large_is_put_aside(tmp_path: Path, monkeypatch: py
 def test_a_follower_reads_whole_lines_from_now_on(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("past\n")
-    follower = Follower.at_end(log)
+    follower = LogReader.at_end(log)
     with open(log, "a") as file:
         file.write("one\ntw")
     assert follower.lines() == ["one"]

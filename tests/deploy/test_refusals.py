@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from atoll.deploy import authority
+from atoll.deploy import certificates
 from atoll.deploy.bundle import Bundle, write_bundle
-from atoll.deploy.control import Control
+from atoll.deploy.control import Control, status
 from atoll.deploy.node import command as node_command
 from atoll.deploy.node import run_node
-from atoll.deploy.status import status
 from atoll.deploy.supervisor import descendants, flower_environment, stop_all
 from atoll.errors import SiteError
 from deployment import Deployment, run_atoll, wait_for, write_rows
@@ -67,12 +66,12 @@ def test_the_proxy_opens_no_other_path(deployment: Deployment, path: str) -> Non
 
 
 def test_the_control_path_would_answer_anybody_who_reached_the_link(deployment: Deployment) -> None:
-    """Why the proxy is there: the same question, asked at the link itself, is answered."""
-    assert ask(deployment, deployment.layout.link_port, "/v1/control/list-nodes") == 200
+    """Why the proxy is there: the same question, asked at the SuperLink itself, is answered."""
+    assert ask(deployment, deployment.layout.superlink_port, "/v1/control/list-nodes") == 200
 
 
 def test_the_link_listens_on_this_machine_only(deployment: Deployment) -> None:
-    wanted = f":{deployment.layout.link_port:04X}"
+    wanted = f":{deployment.layout.superlink_port:04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = {fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(wanted)}
     assert listening == {f"0100007F{wanted}"}
@@ -95,7 +94,7 @@ def stranger(deployment: Deployment, folder: Path, ca: bytes | None = None) -> B
     """A bundle of the right form with a key that nobody registered."""
     folder.mkdir(mode=0o700)
     ca = ca if ca is not None else deployment.layout.ca.read_bytes()
-    write_bundle(folder, "north", f"localhost:{deployment.layout.port}", ca, authority.make_key())
+    write_bundle(folder, "north", f"localhost:{deployment.layout.port}", ca, certificates.make_key())
     return Bundle.open(folder)
 
 
@@ -110,7 +109,7 @@ def test_a_key_that_is_not_registered_is_refused(deployment: Deployment, tmp_pat
 
 
 def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_path: Path) -> None:
-    other = authority.certificate_bytes(authority.make_authority(authority.make_key(), "localhost"))
+    other = certificates.certificate_bytes(certificates.make_authority(certificates.make_key(), "localhost"))
     bundle = stranger(deployment, tmp_path / "bundle", other)
     ended = run_atoll("site", "join", bundle.folder, "--data", write_rows(tmp_path / "rows.csv"), "--yes")
     assert ended.returncode == 2
@@ -160,10 +159,10 @@ def test_a_second_server_of_the_same_federation_is_refused(deployment: Deploymen
 
 
 def test_a_taken_port_is_named(tmp_path: Path, deployment: Deployment) -> None:
-    ports = deployment.layout.port, deployment.layout.link_port
+    ports = deployment.layout.port, deployment.layout.superlink_port
     made = run_atoll(
         *("federation", "init", tmp_path / "other", "--sites", "a", "--host", "localhost"),
-        *("--port", ports[0], "--link-port", ports[1]),
+        *("--port", ports[0], "--superlink-port", ports[1]),
     )
     assert made.returncode == 0
     ended = run_atoll("federation", "server", tmp_path / "other")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,11 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.core import wire
-from atoll.core.messages import Payload, Tensors
+from atoll.core.messages import ClientInfo, Payload, Reply, Task, Tensors
 from atoll.deploy.limits import Limits
-from atoll.deploy.site import Node, Site
+from atoll.deploy.site import Site, SiteNode
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
-from atoll.errors import AtollError
+from atoll.errors import AtollError, TooFewReplies
+from atoll.federation.replies import Replies
+from atoll.methods.nevofed import NEvoFed, NEvoFedState
+from atoll.methods.nevofed_config import NEvoFedConfig
+from atoll.rng import stream
 from atoll.testing import made_table
 from refusals import refused
 
@@ -26,8 +32,8 @@ NAME = DATA.names[0]
 RUN = "ab" * 16
 
 
-def node(folder: Path, limits: Limits | None = None) -> Node:
-    return Node(Site(NAME, folder / "data", folder, limits=limits), lambda site, _, __: DATA.client(site.name))
+def node(folder: Path, limits: Limits | None = None) -> SiteNode:
+    return SiteNode(Site(NAME, folder / "data", folder, limits=limits), lambda site, _, __: DATA.client(site.name))
 
 
 def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes: Any) -> bytes:
@@ -36,6 +42,7 @@ def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes:
         "method": "fedavg",
         "job": "atoll.testing.jobs:remember",
         "payload": {},
+        "size": {},
         "seed": 1,
         "round": 1,
         "number": 0,
@@ -49,7 +56,7 @@ def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes:
     return wire.encode({"run": run, "order": order, "letter": frame})
 
 
-def ask(site: Node, frame: bytes) -> Payload:
+def ask(site: SiteNode, frame: bytes) -> Payload:
     return wire.decode(site.answer("task", frame))
 
 
@@ -80,7 +87,7 @@ def test_a_task_for_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_limits_hold_before_a_job_is_looked_up(tmp_path: Path) -> None:
     site = node(tmp_path, Limits(methods=("nevofed",)))
     answer = ask(site, letter(job="no_such_module:job"))
-    assert answer["error"] == f"site '{NAME}' refuses: method 'fedavg' is not allowed here (allowed: nevofed)"
+    assert f"site '{NAME}' refuses: method 'fedavg'" in answer["error"] and "limits.methods" in answer["error"]
     weights = Tensors({"a": np.zeros(11, np.float32)})
     small = node(tmp_path, Limits(parameters=10))
     assert (
@@ -98,6 +105,51 @@ def test_a_task_that_hangs_is_given_up_and_the_next_one_is_done(tmp_path: Path) 
         "error": f"site '{NAME}' refuses: the task took longer than limits.minutes = 0.02 allows",
     }
     assert ask(site, letter(2, memory=0))["payload"] == {"calls": 2}  # its memory is as it was
+
+
+def test_the_check_is_under_the_time_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An architecture may be made to be slow to build."""
+    end = threading.Event()
+    monkeypatch.setattr(Limits, "check", lambda *_: end.wait(30))
+    answer = ask(node(tmp_path, Limits(minutes=0.002)), letter())
+    end.set()
+    assert "limits.minutes = 0.002" in answer["error"]
+
+
+def test_a_job_that_is_not_allowed_is_refused_by_its_name_on_both_sides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = ask(node(tmp_path, Limits()), letter(job="hospital.methods:train"))
+    for text in (answer["error"], caplog.text):
+        assert all(word in text for word in (NAME, "'hospital.methods:train'", "limits.jobs"))
+
+
+@pytest.mark.parametrize("size", [{"steps": -1}, {"population": 0}, {"steps": 1.5}, {"wide": 1}, [], None])
+def test_a_size_that_is_none_is_refused(tmp_path: Path, size: Any) -> None:
+    answer = ask(node(tmp_path, Limits(jobs=("atoll.testing.jobs",))), letter(size=size))
+    assert isinstance(answer["error"], str) and "payload" not in answer
+
+
+def test_a_population_larger_than_declared_is_refused_by_the_job(tmp_path: Path) -> None:
+    """The site sees what a task declares; the method's own code holds the server to it."""
+    method = NEvoFed(NEvoFedConfig(rounds=1, population=20), DATA.schema)
+    sent: list[Task] = []
+
+    class Silent:
+        def clients(self) -> list[ClientInfo]:
+            return [ClientInfo(NAME, DATA.sizes(NAME), DATA.schema)]
+
+        def collect(self, tasks: list[Task], what: str) -> Replies:
+            sent.extend(tasks)
+            return Replies((Reply(task, error="no answer") for task in tasks), len(tasks), what=what)
+
+    with pytest.raises(TooFewReplies):
+        method.step(NEvoFedState(0, {}, {}), cast(Any, Silent()), stream(1, "test"))
+    [task] = sent
+    site = node(tmp_path, Limits())
+    honest = {"method": "nevofed", "job": task.job, "payload": task.payload, "size": asdict(task.size)}
+    assert ask(site, letter(**honest))["error"] is None
+    assert "declares 19" in ask(site, letter(**(honest | {"size": {"population": 19}})))["error"]
 
 
 @settings(max_examples=60, deadline=None)

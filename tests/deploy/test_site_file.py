@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_the_file_as_it_is_handed_out(path: Path) -> None:
     site = read_site(path)
-    assert (site.name, site.link, site.share_labels) == ("north", "localhost:8443", False)
+    assert (site.name, site.server, site.share_labels) == ("north", "localhost:8443", False)
     assert site.limits == Limits()
 
 
@@ -36,7 +36,7 @@ def test_the_answer_changes_one_line(path: Path) -> None:
 @pytest.mark.parametrize("tail", ["", "\n[share]\n", "\n[limits]\nsteps = 5\n"])
 def test_the_answer_finds_a_place(tmp_path: Path, tail: str) -> None:
     path = tmp_path / "site.toml"
-    path.write_text(f'name = "a"\nlink = "localhost:1"\n{tail}')
+    path.write_text(f'name = "a"\nserver = "localhost:1"\n{tail}')
     assert answer_labels(path, True).share_labels and read_site(path).share_labels
     assert read_site(path).limits.steps == (5 if "steps" in tail else Limits().steps)
 
@@ -45,14 +45,14 @@ def test_the_answer_finds_a_place(tmp_path: Path, tail: str) -> None:
     ("text", "code", "named"),
     [
         ("name = ", "site-file-unreadable", "site.toml"),
-        ('link = "a:1"', "site-file-invalid", "name:"),
-        ('name = "../x"\nlink = "a:1"', "bad-site-name", "'../x'"),
-        ('name = "a"\nlink = "nowhere"', "bad-link-address", "'nowhere'"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nstep = 5', "site-file-invalid", "limits.step:"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = "many"', "site-file-invalid", "limits.steps = 'many'"),
-        ('name = "a"\nlink = "a:1"\n[limits]\nsteps = 0', "site-file-invalid", "limits.steps = 0"),
-        ('name = "a"\nlink = "a:1"\n[share]\nlabels = "yes"', "site-file-invalid", "share.labels = 'yes'"),
-        ('name = "a"\nlink = "a:1"\nshared = true', "site-file-invalid", "shared:"),
+        ('server = "a:1"', "site-file-invalid", "name:"),
+        ('name = "../x"\nserver = "a:1"', "bad-site-name", "'../x'"),
+        ('name = "a"\nserver = "nowhere"', "bad-server-address", "'nowhere'"),
+        ('name = "a"\nserver = "a:1"\n[limits]\nstep = 5', "site-file-invalid", "limits.step:"),
+        ('name = "a"\nserver = "a:1"\n[limits]\nsteps = "many"', "site-file-invalid", "limits.steps = 'many'"),
+        ('name = "a"\nserver = "a:1"\n[limits]\nsteps = 0', "site-file-invalid", "limits.steps = 0"),
+        ('name = "a"\nserver = "a:1"\n[share]\nlabels = "yes"', "site-file-invalid", "share.labels = 'yes'"),
+        ('name = "a"\nserver = "a:1"\nshared = true', "site-file-invalid", "shared:"),
     ],
 )
 def test_faults_are_one_line(tmp_path: Path, text: str, code: str, named: str) -> None:

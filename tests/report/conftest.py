@@ -1,4 +1,4 @@
-"""Run directories written by hand, so that every figure in a picture is known."""
+"""Run directories written by hand, so that every figure in a figure is known."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from atoll.run.reader import Run, load
+from made_runs import manifest
 
 MadeRun = Callable[..., Run]
 
@@ -28,7 +29,7 @@ def made_run(tmp_path: Path) -> MadeRun:
         folder = tmp_path / name
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(f'method = "{method}"\n[{method}]\n{settings}\n')
-        (folder / "manifest.json").write_text(json.dumps({"method": method}))
+        (folder / "manifest.json").write_text(manifest(method))
         events = [{"round": number, "metrics": metrics} for number, metrics in enumerate(rounds, start=1)]
         (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
         if candidates is not None:

@@ -1,4 +1,4 @@
-"""`atoll figures`: the right pictures for the runs at hand, with the right words in them."""
+"""`atoll figures`: the right figures for the runs at hand, with the right words in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from atoll import search
 from atoll.cli.app import app
 from atoll.errors import AtollError, ConfigError, RunDirectoryError
-from atoll.report.figures.catalogue import draw_figures
+from atoll.report.figures.catalogue import draw_figures, registered_figures
 from atoll.run.reader import Run
 from refusals import refused
 
@@ -19,7 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def words(path: Path) -> set[str]:
-    """The texts in an SVG picture, which matplotlib writes as comments beside their outlines."""
+    """The texts in an SVG figure, which matplotlib writes as comments beside their outlines."""
     return {line.strip()[5:-4].strip() for line in path.read_text().splitlines() if line.strip().startswith("<!-- ")}
 
 
@@ -29,15 +29,15 @@ def drawn(paths: list[Path]) -> dict[str, Path]:
 
 def test_an_unfinished_search_is_drawn_into_its_own_folder(searched: Run) -> None:
     written = draw_figures([searched.path])
-    assert [path.name for path in written] == ["front.png", "rounds.png", "hypervolume.png"]
+    assert sorted(path.name for path in written) == ["front.png", "hypervolume.png", "rounds.png"]
     assert all(path.parent == searched.path / "figures" and path.read_bytes().startswith(PNG) for path in written)
 
 
-def test_pictures_name_the_picks_and_what_they_are_compared_with(searched: Run, trained: Run, tmp_path: Path) -> None:
-    pictures = drawn(draw_figures([searched.path], [trained.path], tmp_path / "out", "svg"))
-    assert {"High", "Knee", "trained (resnet18)"} <= words(pictures["front"]) & words(pictures["rounds"])
-    assert "multiply-accumulates of one forward pass (thousands)" in words(pictures["front"])
-    assert "MACs of one forward pass" in words(pictures["rounds"])
+def test_figures_name_the_picks_and_what_they_are_compared_with(searched: Run, trained: Run, tmp_path: Path) -> None:
+    figures = drawn(draw_figures([searched.path], [trained.path], tmp_path / "out", "svg"))
+    assert {"High", "Knee", "trained (resnet18)"} <= words(figures["front"]) & words(figures["rounds"])
+    assert "multiply-accumulates of one forward pass (thousands)" in words(figures["front"])
+    assert "MACs of one forward pass" in words(figures["rounds"])
 
 
 def test_a_training_alone_has_its_curve_only(trained: Run) -> None:
@@ -45,25 +45,23 @@ def test_a_training_alone_has_its_curve_only(trained: Run) -> None:
 
 
 def test_an_offline_search_shows_its_training_from_scratch(offline: Run, searched: Run, tmp_path: Path) -> None:
-    pictures = drawn(draw_figures([searched.path, offline.path], out=tmp_path / "out", kind="svg"))
-    assert {"front", "rounds", "hypervolume", "training"} == set(pictures)
-    assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of training from scratch"} <= words(pictures["training"])
-    assert {"searched, High", "offline, Knee, validation", "offline: training from scratch"} <= words(
-        pictures["rounds"]
-    )
+    figures = drawn(draw_figures([searched.path, offline.path], out=tmp_path / "out", file_format="svg"))
+    assert {"front", "rounds", "hypervolume", "training"} == set(figures)
+    assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of training from scratch"} <= words(figures["training"])
+    assert {"searched, High", "offline, Knee, validation", "offline: training from scratch"} <= words(figures["rounds"])
 
 
 def test_three_objectives_are_two_panels(made_run: Any) -> None:
     metrics = {"front": [["1", 0.2, 10.0, 3.5], ["2", 0.4, 5.0, 1.5]]}
     run = made_run("three", "realtime", [metrics], 'objectives = ["error", "params", "latency"]')
-    (picture,) = draw_figures([run.path], kind="svg")
-    assert {"parameters", "seconds of one round on a client"} <= words(picture)
+    (figure,) = draw_figures([run.path], file_format="svg")
+    assert {"parameters", "seconds of one round on a client"} <= words(figure)
 
 
 def test_runs_of_the_same_name_are_told_apart(made_run: Any, tmp_path: Path) -> None:
     runs = [made_run(f"{place}/run", "fedavg", [{"error": 0.5}]) for place in ("a", "b")]
-    (picture,) = draw_figures([run.path for run in runs], out=tmp_path / "out", kind="svg")
-    assert {"a/run", "b/run"} <= words(picture)
+    (figure,) = draw_figures([run.path for run in runs], out=tmp_path / "out", file_format="svg")
+    assert {"a/run", "b/run"} <= words(figure)
 
 
 @pytest.mark.parametrize("name", ["$x_1$ & <b>", "ünïcödé", "a" * 200, "%d \\frac"])
@@ -82,10 +80,10 @@ def test_a_real_search_has_its_networks_drawn(tmp_path: Path) -> None:
         channels=[4, 8],
         epochs=1,
     )
-    pictures = drawn(draw_figures([run.path], kind="svg"))
-    assert set(pictures) == {"front", "rounds", "hypervolume", "networks"}
+    figures = drawn(draw_figures([run.path], file_format="svg"))
+    assert set(figures) == {"front", "rounds", "hypervolume", "networks"}
     key = next(candidate["id"] for candidate in run.result["candidates"] if "high" in candidate["picks"])
-    assert any(key in word and "test error" in word for word in words(pictures["networks"]))
+    assert any(key in word and "test error" in word for word in words(figures["networks"]))
 
 
 def test_the_command_prints_what_was_written(searched: Run, trained: Run, tmp_path: Path) -> None:
@@ -93,8 +91,14 @@ def test_the_command_prints_what_was_written(searched: Run, trained: Run, tmp_pa
     ended = CliRunner().invoke(app, ["figures", str(searched.path), *options])
     assert ended.exit_code == 0, ended
     names = [Path(line.removeprefix("drawn in ")).name for line in ended.stdout.splitlines()]
-    assert names == ["front.svg", "rounds.svg", "hypervolume.svg"]
+    assert sorted(names) == ["front.svg", "hypervolume.svg", "rounds.svg"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+
+
+def test_the_command_lists_the_registered_figures() -> None:
+    ended = CliRunner().invoke(app, ["figures", "--list"])
+    assert ended.exit_code == 0, ended
+    assert all(figure.name in ended.stdout for figure in registered_figures())
 
 
 def test_mistakes_are_said_before_anything_is_written(searched: Run, made_run: Any, tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_mistakes_are_said_before_anything_is_written(searched: Run, made_run: A
     useless = made_run("useless", "fedavg", [{"clients": 3}])
     cases: list[tuple[list[Path], dict[str, Any], type[AtollError], str, object]] = [
         ([searched.path, empty.path], {}, RunDirectoryError, "no-round-done", empty.path),
-        ([searched.path], {"kind": "pdf"}, ConfigError, "unknown-picture-format", "'pdf'"),
+        ([searched.path], {"file_format": "pdf"}, ConfigError, "unknown-figure-format", "'pdf'"),
         ([useless.path], {}, RunDirectoryError, "run-without-figures", useless.path),
     ]
     for directories, options, kind, code, named in cases:

@@ -42,7 +42,7 @@ def test_a_table_has_widths_and_no_pixels() -> None:
     ]
 
 
-def test_a_picture_holds_every_networks_heading_and_branches(tmp_path: Path) -> None:
+def test_a_figure_holds_every_networks_heading_and_branches(tmp_path: Path) -> None:
     networks = {"High: 213": {**IMAGES, "key": [2, 1, 3]}, "Knee: 000": {**IMAGES, "key": [0, 0, 0]}}
     text = draw_networks(networks, tmp_path / "networks.svg").read_text()
     for word in ("High: 213", "Knee: 000", "inverted", "residual", "separable", "identity"):

@@ -1,4 +1,4 @@
-"""Pictures of searches by a policy: the right panels, phases and words, and nothing of it where it does not belong."""
+"""Figures of searches by a policy: the right panels, phases and words, and nothing of it where it does not belong."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def words(path: Path) -> str:
     return path.read_text()
 
 
-def test_a_search_by_policy_has_its_own_pictures(made_run: Any, tmp_path: Path) -> None:
+def test_a_search_by_policy_has_its_own_figures(made_run: Any, tmp_path: Path) -> None:
     run = searched(made_run, "one", [0.1, 0.2, None, 0.4])
     assert len(policy_rounds(run)) == 4
-    pictures = {path.stem: path for path in draw_figures([run.path], out=tmp_path / "out", kind="svg")}
-    assert set(pictures) == {"policy", "training"}  # no `rounds`: its errors are of training batches
-    text = words(pictures["policy"])
+    figures = {path.stem: path for path in draw_figures([run.path], out=tmp_path / "out", file_format="svg")}
+    assert set(figures) == {"policy", "training"}  # no `rounds`: its errors are of training batches
+    text = words(figures["policy"])
     for label in ("training accuracy (%)", "entropy of an edge", "skip connections (%)", "Warm-up and search", "one"):
         assert f"<!-- {label}" in text, label
 
 
-def test_several_runs_share_a_picture(made_run: Any, tmp_path: Path) -> None:
+def test_several_runs_share_a_figure(made_run: Any, tmp_path: Path) -> None:
     runs = {name: searched(made_run, name, [0.1, 0.2, 0.3]) for name in ("compensate", "throw")}
     path = draw_policy(runs, tmp_path / "both.svg")
     assert all(f"<!-- {name} -->" in words(path) for name in runs)
@@ -48,9 +48,11 @@ def test_several_runs_share_a_picture(made_run: Any, tmp_path: Path) -> None:
 
 def test_beside_a_training_the_search_has_no_curve_of_its_own(made_run: Any, trained: Run, tmp_path: Path) -> None:
     run = searched(made_run, "one", [0.1, 0.2, 0.3])
-    pictures = {path.stem: path for path in draw_figures([run.path, trained.path], out=tmp_path / "out", kind="svg")}
-    assert set(pictures) == {"rounds", "policy", "training"}
-    assert "training from scratch" not in words(pictures["rounds"])
+    figures = {
+        path.stem: path for path in draw_figures([run.path, trained.path], out=tmp_path / "out", file_format="svg")
+    }
+    assert set(figures) == {"rounds", "policy", "training"}
+    assert "training from scratch" not in words(figures["rounds"])
 
 
 def test_runs_without_a_policy_are_refused(trained: Run, tmp_path: Path) -> None:

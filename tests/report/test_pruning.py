@@ -1,4 +1,4 @@
-"""Pictures of searches by pruning, from run directories written by hand."""
+"""Figures of searches by pruning, from run directories written by hand."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from atoll.report.figures.catalogue import draw_figures
 from atoll.report.figures.pruning import _of_equal_macs, _shown, prunes, sequences
 from atoll.run.reader import Run, load
 from atoll.spaces.pruned.pruning import narrowed
+from made_runs import manifest
 
 SCHEMA = Schema("image", (1, 8, 8), ("a", "b", "c"))
 WHOLE = DecnasConfig(model="convnet", widths=[4, 4, 4, 4, 4, 4], rounds=1).fitted(SCHEMA, 4).start(SCHEMA)
@@ -29,7 +30,7 @@ def words(path: Path) -> set[str]:
 def written(folder: Path, method: str, rounds: list[dict[str, Any]], own: str = "", result: Any = None) -> Run:
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(f'method = "{method}"\n[{method}]\n{own}\n')
-    (folder / "manifest.json").write_text(json.dumps({"method": method, "data": {"clients": 4}}))
+    (folder / "manifest.json").write_text(manifest(method, data={"clients": 4}))
     account = {"tasks": 1, "replies": dict.fromkeys(FATES, 0), "bytes_down": 8, "bytes_up": 4, "client_macs": 10}
     account |= {"simulated_seconds": 0.0}
     events = [{"round": n, "metrics": metrics, "ledger": account} for n, metrics in enumerate(rounds, start=1)]
@@ -123,23 +124,27 @@ def test_at_most_four_iterations_are_shown() -> None:
     assert _shown(dict.fromkeys(range(1, 11))) == [1, 4, 7, 10]
 
 
-def test_all_pictures_of_a_search_and_its_tuning(finished: Run, tuned: Run, tmp_path: Path) -> None:
-    pictures = {path.stem: path for path in draw_figures([finished.path, tuned.path], out=tmp_path / "out", kind="svg")}
-    assert {"rounds", "retraining", "validation", "sequence", "widths", "candidates"} == set(pictures)
+def test_all_figures_of_a_search_and_its_tuning(finished: Run, tuned: Run, tmp_path: Path) -> None:
+    figures = {
+        path.stem: path for path in draw_figures([finished.path, tuned.path], out=tmp_path / "out", file_format="svg")
+    }
+    assert {"rounds", "retraining", "validation", "sequence", "widths", "candidates"} == set(figures)
     assert {"found", "later, tuned", "later, width multipliers", "accuracy on test data (%)"} <= words(
-        pictures["sequence"]
+        figures["sequence"]
     )
-    assert {"iteration 1", "the candidate that was chosen"} <= words(pictures["candidates"])
-    assert any(text.startswith("found: m1, ") for text in words(pictures["widths"]))
-    assert "width that is left (%)" in words(pictures["widths"])
+    assert {"iteration 1", "the chosen candidate"} <= words(figures["candidates"])
+    assert any(text.startswith("found: m1, ") for text in words(figures["widths"]))
+    assert "remaining width (%)" in words(figures["widths"])
 
 
 def test_several_searches_are_billed_together(finished: Run, tmp_path: Path) -> None:
     """The second one was stopped in its third iteration: iteration 1 is what both have whole."""
     other = written(tmp_path / "other", "decnas", searching(3)[:-1])
-    pictures = {path.stem: path for path in draw_figures([finished.path, other.path], out=tmp_path / "out", kind="svg")}
+    figures = {
+        path.stem: path for path in draw_figures([finished.path, other.path], out=tmp_path / "out", file_format="svg")
+    }
     assert {"multiply-accumulates", "1x", "Cost to the clients, iterations 1 to 1 of the search"} <= words(
-        pictures["cost"]
+        figures["cost"]
     )
 
 

@@ -58,11 +58,11 @@ def test_the_table_has_settings_and_figures(retrained: Run) -> None:
     assert not any("filters" in line for line in lines)  # a row that says nothing of any network is left out
 
 
-def test_pictures_are_written_and_found_by_the_command(retrained: Run, searched: Run, tmp_path: Path) -> None:
+def test_figures_are_written_and_found_by_the_command(retrained: Run, searched: Run, tmp_path: Path) -> None:
     assert draw_retraining({"one": retrained, "two": retrained}, tmp_path / "two.png").stat().st_size > 10_000
     names = {path.name for path in draw_figures([retrained.path], out=tmp_path / "a")}
     assert names == {"retraining.png", "validation.md"}
-    names = {path.name for path in draw_figures([searched.path], out=tmp_path / "b", kind="svg")}
+    names = {path.name for path in draw_figures([searched.path], out=tmp_path / "b", file_format="svg")}
     assert names == {"front.svg", "rounds.svg", "hypervolume.svg"}
 
 
@@ -80,9 +80,9 @@ def test_the_front_of_a_sparse_search_is_error_against_connections(searched: Run
     points = front(searched)
     assert points and all(list(point.costs) == ["connections"] for point in points)
     assert "high" in points[0].picks
-    picture = draw_front({"run": searched}, tmp_path / "front.svg").read_text()
-    assert "weights of one upload" in picture
-    assert all(f"<!-- {pick} -->" in picture for pick in ("High", "Knee", "High2", "Knee2"))
+    figure = draw_front({"run": searched}, tmp_path / "front.svg").read_text()
+    assert "weights of one upload" in figure
+    assert all(f"<!-- {pick} -->" in figure for pick in ("High", "Knee", "High2", "Knee2"))
 
 
 def test_other_runs_have_nothing_to_show_here(searched: Run, tmp_path: Path) -> None:

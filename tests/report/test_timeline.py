@@ -10,6 +10,7 @@ from atoll.errors import ConfigError
 from atoll.report.figures.catalogue import draw_figures
 from atoll.report.figures.timeline import CLIENTS, draw_timeline, latencies, spans
 from atoll.run.reader import Run, load
+from made_runs import manifest
 from refusals import refused
 
 ROUNDS: list[dict[str, Any]] = [
@@ -21,7 +22,7 @@ ROUNDS: list[dict[str, Any]] = [
 def made(folder: Path, rounds: list[dict[str, Any] | None]) -> Run:
     folder.mkdir()
     (folder / "config.toml").write_text('method = "fedavg"\n[fedavg]\n')
-    (folder / "manifest.json").write_text(json.dumps({"method": "fedavg"}))
+    (folder / "manifest.json").write_text(manifest("fedavg"))
     events = [
         {"round": number, "metrics": {"error": 0.5}} | ({} if network is None else {"network": network})
         for number, network in enumerate(rounds, 1)
@@ -36,23 +37,27 @@ def test_latency_is_of_the_round_in_which_a_task_was_sent(tmp_path: Path) -> Non
     assert [(span.round, span.start, span.end, len(span.steps)) for span in spans(run)] == [(1, 0, 5, 2), (2, 5, 9, 2)]
 
 
-def test_pictures_are_drawn_of_runs_on_a_network_only(tmp_path: Path) -> None:
+def test_figures_are_drawn_of_runs_on_a_network_only(tmp_path: Path) -> None:
     run, plain = made(tmp_path / "run", ROUNDS), made(tmp_path / "plain", [None, None])
-    names = [path.name for path in draw_figures([run.path])]
-    assert names == ["rounds.png", "timeline.png", "latency.png"]
+    names = sorted(path.name for path in draw_figures([run.path]))
+    assert names == ["latency.png", "rounds.png", "timeline.png"]
     assert [path.name for path in draw_figures([plain.path])] == ["rounds.png"]
-    both = draw_figures([run.path, made(tmp_path / "other", ROUNDS).path], out=tmp_path / "both", kind="svg")
-    assert [path.name for path in both[-3:]] == ["timeline.svg", "timeline-2.svg", "latency.svg"]
+    both = draw_figures([run.path, made(tmp_path / "other", ROUNDS).path], out=tmp_path / "both", file_format="svg")
+    assert sorted(path.name for path in both) == ["latency.svg", "rounds.svg", "timeline.svg"]
+    timeline = (tmp_path / "both" / "timeline.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {name}: What the clients did in rounds 1 to 2 -->" in timeline for name in ("run", "other"))
 
 
 def test_what_the_timeline_shows(tmp_path: Path) -> None:
-    picture = draw_timeline(made(tmp_path / "run", ROUNDS), tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    figure = draw_timeline({"run": made(tmp_path / "run", ROUNDS)}, tmp_path / "timeline.svg").read_text(
+        encoding="utf-8"
+    )
     shown = [
         word
-        for word in ("ann", "bob", "cid", "late", "no answer", "rejected", "round 2")
-        if f"<!-- {word} -->" in picture
+        for word in ("ann", "bob", "cid", "late", "no reply", "rejected", "round 2")
+        if f"<!-- {word} -->" in figure
     ]
-    assert shown == ["ann", "bob", "cid", "late", "no answer", "round 2"]
+    assert shown == ["ann", "bob", "cid", "late", "no reply", "round 2"]
 
 
 def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path) -> None:
@@ -60,18 +65,18 @@ def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path)
     run = made(tmp_path / "run", rounds)
     assert latencies(run) == {1: (5, 4.75)}
     assert spans(run)[1].steps[0].end == 8
-    picture = draw_timeline(run, tmp_path / "timeline.svg").read_text(encoding="utf-8")
-    assert "<!-- held back by the staleness mix -->" in picture
+    figure = draw_timeline({"run": run}, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert "<!-- held back by the staleness mix -->" in figure
 
 
 def test_many_clients_are_cut_and_that_is_said(tmp_path: Path) -> None:
     tasks = [[f"client-{number:02}", 1, 0, 1, 2, 3, "used"] for number in range(CLIENTS + 7)]
     run = made(tmp_path / "run", [{"from": 0.0, "to": 3.0, "tasks": tasks}])
-    assert "and 7 clients more" in draw_timeline(run, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert "and 7 more clients" in draw_timeline({"run": run}, tmp_path / "timeline.svg").read_text(encoding="utf-8")
 
 
 def test_nothing_to_draw(tmp_path: Path) -> None:
     still = made(tmp_path / "still", [{"from": 0.0, "to": 0.0, "tasks": [["ann", 1, 0, 0, 0, 0, "used"]]}])
-    with refused(ConfigError, "nothing-to-draw", still.path):
-        draw_timeline(still, tmp_path / "timeline.png")
+    with refused(ConfigError, "nothing-to-draw"):
+        draw_timeline({"still": still}, tmp_path / "timeline.png")
     assert [path.name for path in draw_figures([still.path])] == ["rounds.png"]

@@ -1,4 +1,4 @@
-"""What pictures show is what the events say."""
+"""What figures show is what the events say."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_images_too_small_for_the_cells(found: Run, tmp_path: Path) -> None:
 
 
 def test_the_cells_are_drawn(found: Run, tmp_path: Path) -> None:
-    written = {path.name: path for path in draw_figures([found.path], out=tmp_path, kind="svg")}
+    written = {path.name: path for path in draw_figures([found.path], out=tmp_path, file_format="svg")}
     text = written["cells.svg"].read_text()
     lines = [line.strip()[5:-4].strip() for line in text.splitlines() if line.strip().startswith("<!-- ")]
     operations = [word for pairs in GENOTYPE.values() for word, _ in pairs]

@@ -50,13 +50,15 @@ def init(
     sites: Annotated[str, typer.Option(help="The sites' names, separated by commas: north,south,west")],
     host: Annotated[str, typer.Option(help="The name or IP address by which sites reach this machine.")],
     port: Annotated[int, typer.Option(help="The one port that sites must be able to reach.")] = PORT,
-    link_port: Annotated[int | None, typer.Option(help="A port for this machine's own use; default: PORT + 1.")] = None,
+    superlink_port: Annotated[
+        int | None, typer.Option(help="A port for this machine's own use; default: PORT + 1.")
+    ] = None,
 ) -> None:
     """Make a federation: authority, certificates, keys, the proxy's configuration and a bundle for every site."""
-    from atoll.deploy.founding import found
+    from atoll.deploy.create import create_federation
 
     names = [name.strip() for name in sites.split(",")]
-    layout = found(folder, names, host, port, link_port)
+    layout = create_federation(folder, names, host, port, superlink_port)
     tell(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
     tell(f"hand each site its folder on a safe way: {', '.join(str(folder / 'bundles' / name) for name in names)}")
     tell(f"start the server with: atoll federation server {folder}")
@@ -67,7 +69,7 @@ def server(
     folder: Folder,
     proxy: Annotated[bool, typer.Option(help="Also start nginx; without it, run nginx yourself.")] = True,
 ) -> None:
-    """Run link and proxy in the foreground; stops everything on Ctrl-C or SIGTERM."""
+    """Run the SuperLink and the proxy in the foreground; stops everything on Ctrl-C or SIGTERM."""
     from atoll.deploy.layout import Layout
     from atoll.deploy.server import serve
 
@@ -82,8 +84,8 @@ def status(
     wait: Annotated[float, typer.Option(help="Wait up to so many seconds until all sites are connected.")] = 0.0,
 ) -> None:
     """Which sites belong, who is connected and since when not, their versions, and the runs."""
+    from atoll.deploy.control import wait_for_sites
     from atoll.deploy.layout import Layout
-    from atoll.deploy.status import wait_for_sites
 
     now = wait_for_sites(Layout.open(folder), wait)
     if now.note:
@@ -108,7 +110,7 @@ def status(
 @app.command()
 def add(folder: Folder, name: SiteName) -> None:
     """One more site: makes its key and bundle. A running server lets it in within seconds."""
-    from atoll.deploy.founding import add_site
+    from atoll.deploy.create import add_site
     from atoll.deploy.layout import Layout
 
     tell(f"made {add_site(Layout.open(folder), name)}; hand it to the site on a safe way")
@@ -117,7 +119,7 @@ def add(folder: Folder, name: SiteName) -> None:
 @app.command()
 def remove(folder: Folder, name: SiteName) -> None:
     """Shut a site out for ever. A running server drops it within seconds."""
-    from atoll.deploy.founding import remove_site
+    from atoll.deploy.create import remove_site
     from atoll.deploy.layout import Layout
 
     remove_site(Layout.open(folder), name)
@@ -127,7 +129,7 @@ def remove(folder: Folder, name: SiteName) -> None:
 @app.command()
 def renew(folder: Folder) -> None:
     """A new certificate for the server, two years long, under the same authority: sites keep their bundles."""
-    from atoll.deploy.founding import renew as renew_certificate
+    from atoll.deploy.create import renew as renew_certificate
     from atoll.deploy.layout import Layout
 
     renew_certificate(Layout.open(folder))
@@ -182,7 +184,7 @@ def join(
     bundle = Bundle.open(folder)
     _tell(bundle, look(data, label, bundle.site.name))
     allowed = _labels(bundle, share_labels, yes)
-    if not yes and not typer.confirm(f"join the federation at {bundle.site.link} as site '{bundle.site.name}'?"):
+    if not yes and not typer.confirm(f"join the federation at {bundle.site.server} as site '{bundle.site.name}'?"):
         raise typer.Exit(0)
     answer_labels(bundle.file, allowed)
     with foreground() as stop:

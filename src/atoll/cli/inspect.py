@@ -1,4 +1,4 @@
-"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in words and pictures."""
+"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in tables and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atoll.cli.console import out_console, tell
 
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
-    out: Annotated[Path | None, typer.Option(help="Also a picture with box plots (png or svg).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a figure with box plots (png or svg).")] = None,
 ) -> None:
     """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
     from atoll.report.compare import draw_boxes, gather, markdown
@@ -41,11 +41,25 @@ def explain(
     tell((folder / "formula.txt").read_text(encoding="utf-8"), end="")
 
 
+def _list_figures(wanted: bool) -> None:
+    if wanted:
+        from atoll.report.figures.catalogue import registered_figures
+
+        table = Table("figure", "what it shows")
+        for figure in registered_figures():
+            table.add_row(figure.name, figure.summary)
+        out_console.print(table)
+        raise typer.Exit
+
+
 def figures(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, drawn together.")],
     beside: Annotated[list[Path] | None, typer.Option(help="A run to compare with; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the pictures; default figures/ in the first run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the files; default figures/ in the first run.")] = None,
     kind: Annotated[str, typer.Option("--format", help="png or svg.")] = "png",
+    listed: Annotated[
+        bool, typer.Option("--list", is_eager=True, callback=_list_figures, help="List the figures, and draw nothing.")
+    ] = False,
 ) -> None:
     """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
     from atoll.report.figures.catalogue import draw_figures
@@ -72,24 +86,24 @@ def cost(
     search_only: Annotated[
         bool, typer.Option("--search-only", help="Without training before and after the search, and final measuring.")
     ] = False,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first so many of the search.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also a picture with bars (png or svg).")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N of the search.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a figure with bars (png or svg).")] = None,
 ) -> None:
     """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
     from atoll.devices import device_profile
     from atoll.report.figures.catalogue import named_runs
-    from atoll.report.figures.cost import bill, draw_cost
+    from atoll.report.figures.cost import draw_cost, run_cost
     from atoll.report.tables import cost_table
 
     profile = device_profile(device) if device is not None else None
     folders = [*directories]
     if against is not None and against.absolute() not in {folder.absolute() for folder in folders}:
         folders.append(against)
-    bills = [bill(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
-    reference = bills[0]
+    costs = [run_cost(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
+    reference = costs[0]
     if against is not None:
-        reference = bills[[folder.absolute() for folder in folders].index(against.absolute())]
-    out_console.print(cost_table(bills, reference, device))
+        reference = costs[[folder.absolute() for folder in folders].index(against.absolute())]
+    out_console.print(cost_table(costs, reference, device))
     if out is not None:
-        path = draw_cost(bills, reference, out)
+        path = draw_cost(costs, reference, out)
         tell(f"drawn in {path}")

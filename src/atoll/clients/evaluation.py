@@ -146,7 +146,7 @@ def _each(
             jobs.EVALUATE,
             payload,
             macs * info.sizes[part],
-            {"confusion": checks.Counts((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
+            {"confusion": checks.CountArray((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
             test_evaluation,
         )
         for info in clients

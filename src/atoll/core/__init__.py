@@ -1,1 +1,1 @@
-"""What every other package builds on: messages, their bytes, what a reply may hold, and the ledger."""
+"""What every other package builds on: messages, their encoding, reply checks and the cost ledger."""

@@ -1,34 +1,52 @@
-"""Every reply is checked against what its task asked for, before a method sees it.
+"""Every reply is checked against what its task expects, before a method sees it.
 
-A task's `returns` is a table of the same form as the payload that may come back, with a description in each leaf:
+A task's `returns` has the structure of the expected payload, with a check in each leaf:
 
-    {"weights": TensorsLike.of(weights), "correct": Count(120), "confusion": Counts((10, 10), total=120)}
+    {"weights": TensorsLike.of(weights), "correct": Count(120), "confusion": CountArray((10, 10), total=120)}
 
-`inspect` gives None for a good payload and a reason in words for a bad one; the first word says which rule:
-`schema`, `shape`, `dtype`, `nonfinite`, `count`, `mask` or `genome`.
+`inspect` returns None for a good payload and the reason for a bad one. Its first word names the rule: `schema`,
+`shape`, `dtype`, `nonfinite`, `count`, `mask`, or a rule of the check itself, such as `genome`. A method or a plug-in
+registers checks of its own with `register`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from atoll.algorithms.neat.coding import Limits
-from atoll.algorithms.neat.coding import read as read_genome
 from atoll.core.messages import Array, Tensors
+from atoll.errors import ConfigError
 
 
-class Description(Protocol):
-    """What one leaf of a payload must be."""
+class Check(Protocol):
+    """What one leaf of a payload must be: a frozen dataclass of JSON values and tuples."""
 
-    def problem(self, value: Any) -> str | None: ...
+    def problem(self, value: Any) -> str | None:
+        """Why this value is refused, or None. The first word names the rule."""
+        ...
 
 
+CheckT = TypeVar("CheckT", bound=type[Any])
+_kinds: dict[str, type[Any]] = {}
+
+
+def _kind_of(check: type[Any]) -> str:
+    return f"{check.__module__}:{check.__qualname__}"
+
+
+def register(check: CheckT) -> CheckT:
+    """Class decorator: a task in flight can be saved with this check. Its name is `module:Class`, as with jobs."""
+    _kinds[_kind_of(check)] = check
+    return check
+
+
+@register
 @dataclass(frozen=True)
 class TensorsLike:
     """Tensors with exactly these names, dtypes and shapes, every value finite."""
@@ -37,15 +55,15 @@ class TensorsLike:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Array]) -> TensorsLike:
-        """Tensors of the same form as these."""
+        """Tensors with the names, dtypes and shapes of these."""
         return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()})
 
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, Tensors):
-            return f"schema: {type(value).__name__} where tensors were asked for"
+            return f"schema: {type(value).__name__} where tensors were expected"
         if value.keys() != self.model.keys():
             odd = sorted(value.keys() ^ self.model.keys())[:3]
-            return f"schema: tensors differ from those asked for at {', '.join(map(repr, odd))}"
+            return f"schema: tensors differ from those expected at {', '.join(map(repr, odd))}"
         for name, (dtype, shape) in self.model.items():
             fault = _array_fault(value[name], np.dtype(dtype), shape)
             if fault:
@@ -53,11 +71,13 @@ class TensorsLike:
         return None
 
 
+@register
 @dataclass(frozen=True)
 class OnGraph(TensorsLike):
-    """Tensors like these, where each one named in `connections` is the vector of weights along a graph of that many.
+    """Tensors like these, where each one named in `connections` holds the weights of that number of connections.
 
-    A graph's weights have no place for one outside of it: a whole matrix, or another number of them, breaks this rule.
+    A sparse layer's weights are a vector with one entry per connection. A full matrix breaks this rule, and so does a
+    vector of another length.
     """
 
     connections: Mapping[str, int]
@@ -71,6 +91,7 @@ class OnGraph(TensorsLike):
         return super().problem(value)
 
 
+@register
 @dataclass(frozen=True)
 class ArrayOf:
     """One array of this dtype and shape, every value finite."""
@@ -82,13 +103,14 @@ class ArrayOf:
         return _array_fault(value, np.dtype(self.dtype), self.shape)
 
 
+@register
 @dataclass(frozen=True)
-class Counts:
-    """An int64 array of this shape, nothing negative, adding up to `total` (along all axes, or the last ones)."""
+class CountArray:
+    """An int64 array of this shape without negative numbers, whose sum is `total`."""
 
     shape: tuple[int, ...]
     total: int
-    each: int = 0  # how many leading axes count separately: 1 means every row adds up to `total`
+    each: int = 0  # number of leading axes that are summed separately: 1 means that every row adds up to `total`
 
     def problem(self, value: Any) -> str | None:
         fault = _array_fault(value, np.dtype(np.int64), self.shape)
@@ -102,6 +124,7 @@ class Counts:
         return None
 
 
+@register
 @dataclass(frozen=True)
 class CountsUpTo:
     """An int64 array of this shape, each number from 0 to `maximum`."""
@@ -118,6 +141,7 @@ class CountsUpTo:
         return None
 
 
+@register
 @dataclass(frozen=True)
 class Count:
     """A whole number from 0 to `maximum`."""
@@ -126,10 +150,11 @@ class Count:
 
     def problem(self, value: Any) -> str | None:
         if type(value) is not int:
-            return f"schema: {type(value).__name__} where a whole number was asked for"
+            return f"schema: {type(value).__name__} where a whole number was expected"
         return None if 0 <= value <= self.maximum else f"count: {value} is outside 0 to {self.maximum}"
 
 
+@register
 @dataclass(frozen=True)
 class Number:
     """A finite number within bounds."""
@@ -139,92 +164,93 @@ class Number:
 
     def problem(self, value: Any) -> str | None:
         if type(value) not in (int, float):
-            return f"schema: {type(value).__name__} where a number was asked for"
+            return f"schema: {type(value).__name__} where a number was expected"
         if isinstance(value, float) and not math.isfinite(value):
             return "nonfinite: NaN or infinite number"
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
 
 
-@dataclass(frozen=True)
-class GenomeBytes:
-    """The bytes of one sound genome within these limits (see `atoll.algorithms.neat.coding`)."""
-
-    inputs: int
-    outputs: int
-    hidden: int
-    connections: int
-    bound: float
-    recurrent: bool
-
-    def problem(self, value: Any) -> str | None:
-        if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 1:
-            return "schema: something else where the bytes of a genome were asked for"
-        reason, _ = read_genome(value, Limits(**asdict(self)))
-        return f"genome: {reason}" if reason else None
-
-
-DESCRIPTIONS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (TensorsLike, OnGraph, ArrayOf, Counts, CountsUpTo, Count, Number, GenomeBytes)
-}
-
-
 def to_plain(returns: Any) -> Any:
-    """A description as plain data, so that a task in flight can be saved with what it may return."""
+    """The checks as plain data, so that a task in flight can be saved with them."""
     if returns is None:
         return None
     if isinstance(returns, Mapping):
         return {"table": {key: to_plain(value) for key, value in returns.items()}}
     if isinstance(returns, list):
         return {"list": [to_plain(value) for value in returns]}
-    return {"kind": type(returns).__name__, "values": json.loads(json.dumps(asdict(returns)))}
+    kind = _kind_of(type(returns))
+    if kind not in _kinds:
+        raise TypeError(f"reply check {kind!r} is not registered; decorate its class with @checks.register")
+    return {"kind": kind, "values": json.loads(json.dumps(asdict(returns)))}
 
 
 def from_plain(plain: Any) -> Any:
-    """The inverse of `to_plain`."""
+    """The inverse of `to_plain`. A `ConfigError` names a check that is not installed here."""
     if plain is None:
         return None
     if "table" in plain:
         return {key: from_plain(value) for key, value in plain["table"].items()}
     if "list" in plain:
         return [from_plain(value) for value in plain["list"]]
-    values = dict(plain["values"])
-    if "shape" in values:
-        values["shape"] = tuple(values["shape"])
-    if "model" in values:
-        values["model"] = {name: (dtype, tuple(shape)) for name, (dtype, shape) in values["model"].items()}
-    return DESCRIPTIONS[plain["kind"]](**values)
+    values = {name: _with_tuples(value) for name, value in plain["values"].items()}
+    return _find(plain["kind"])(**values)
+
+
+def _find(kind: str) -> type[Any]:
+    if kind not in _kinds:
+        module = kind.partition(":")[0]
+        try:
+            importlib.import_module(module)  # registers its checks
+        except (ImportError, ValueError) as problem:
+            reason = f"module '{module}' cannot be imported ({problem}); install the package that it belongs to"
+            raise ConfigError(f"reply check '{kind}': {reason}", code="unknown-reply-check") from None
+    if kind not in _kinds:
+        raise ConfigError(
+            f"reply check '{kind}': not registered; decorate its class with @checks.register",
+            code="unknown-reply-check",
+        )
+    return _kinds[kind]
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON has lists where a frozen dataclass has tuples."""
+    if isinstance(value, list):
+        return tuple(_with_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return value
 
 
 def inspect(payload: Any, returns: Any) -> str | None:
-    """Why this payload must not be used, or None. `returns=None` accepts any payload that the wire has carried."""
+    """Why this payload is refused, or None. `returns=None` accepts every payload that the wire can carry."""
     if returns is None:
         return None
     if isinstance(returns, Mapping):
         if not isinstance(payload, dict):
-            return f"schema: {type(payload).__name__} where a table was asked for"
+            return f"schema: {type(payload).__name__} where a table was expected"
         if payload.keys() != returns.keys():
             odd = sorted(payload.keys() ^ returns.keys())[:3]
-            return f"schema: keys differ from those asked for at {', '.join(map(repr, odd))}"
+            return f"schema: keys differ from those expected at {', '.join(map(repr, odd))}"
         found = (inspect(payload[key], returns[key]) for key in returns)
         return next((reason for reason in found if reason), None)
     if isinstance(returns, list):
         if not isinstance(payload, list) or len(payload) != len(returns):
-            return f"schema: a list of {len(returns)} was asked for"
+            return f"schema: a list of {len(returns)} was expected"
         found = (inspect(item, wanted) for item, wanted in zip(payload, returns, strict=True))
         return next((reason for reason in found if reason), None)
-    description: Description = returns
-    return description.problem(payload)
+    check: Check = returns
+    return check.problem(payload)
 
 
 def _array_fault(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str | None:
     if not isinstance(value, np.ndarray):
-        return f"schema: {type(value).__name__} where an array was asked for"
+        return f"schema: {type(value).__name__} where an array was expected"
     if value.dtype != dtype:
         return f"dtype: {value.dtype} instead of {dtype}"
     if value.shape != shape:
         return f"shape: {value.shape} instead of {shape}"
-    # A sum is finite only if nothing in it is NaN or infinite; the full look is needed only when it is not
-    # (it may overflow by itself).
+    # A sum is finite only if no summand is NaN or infinite. The elements are tested only where it is not finite: finite
+    # values can overflow, too.
     if dtype.kind == "f":
         with np.errstate(all="ignore"):
             total = float(value.sum(dtype=np.float64))

@@ -1,4 +1,4 @@
-"""What the search cost the clients: bytes, multiply-accumulates, seconds, and what became of every reply."""
+"""What the search costs the clients: bytes, multiply-accumulates, seconds, and the outcome of every reply."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Account:
 
 
 class Ledger:
-    """One account a round, in order. Audits (tasks that measure for the report only) are never entered."""
+    """One account per round, in order. Test evaluations, which serve the report only, are never entered."""
 
     def __init__(self) -> None:
         self.rounds: list[Account] = []
@@ -56,7 +56,7 @@ class Ledger:
         self.current.bytes_down += size
 
     def received(self, fate: Fate | None, size: int = 0, macs: int = 0) -> None:
-        """A reply is here; None: what becomes of it is counted later."""
+        """A reply has arrived. `fate=None`: it is counted later."""
         if fate is not None:
             self.counted(fate)
         self.current.bytes_up += size
@@ -66,7 +66,7 @@ class Ledger:
         self.current.replies[fate] += 1
 
     def changed_its_mind(self, old: Fate, new: Fate) -> None:
-        """A reply that was counted as `old` turned out to be `new` (a method threw a stale one away)."""
+        """A reply that was counted as `old` is now `new` (a method discarded a stale one)."""
         self.current.replies[old] -= 1
         self.current.replies[new] += 1
 
@@ -89,5 +89,5 @@ class Ledger:
         return ledger
 
     def report(self) -> dict[str, Any]:
-        """The form of `result.json`: the totals, and the same per round."""
+        """The totals and the accounts of all rounds, as in `result.json`."""
         return {"rounds": len(self.rounds), **asdict(self.total()), "per_round": self.to_plain()}

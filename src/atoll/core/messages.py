@@ -1,4 +1,4 @@
-"""What the server and the clients say to each other.
+"""The messages between the server and the clients.
 
 A payload is a dict of JSON values, numpy arrays and `Tensors`; `wire.py` refuses anything else.
 """
@@ -24,13 +24,13 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 class Tensors(Mapping[str, Array]):
     """Named arrays (a state dict, or a slice of one). Immutable: the arrays are marked read-only.
 
-    A tensor's identity on the wire is its content, so a receiver that holds it already is not sent it again.
+    On the wire a tensor is identified by its content, so it is not sent again to a receiver that holds it.
     """
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays: dict[str, Array] = {}
         self._digests: dict[str, str] = {}
-        self._codings: dict[str, tuple[int, int]] = {}  # how each is best written, filled in by the wire
+        self._codings: dict[str, tuple[int, int]] = {}  # the coding of each, filled in by the wire
         for name, array in arrays.items():
             if not isinstance(name, str):
                 raise TypeError(f"a tensor's name must be text, not {name!r}")
@@ -59,23 +59,23 @@ class Tensors(Mapping[str, Array]):
         return sum(array.nbytes for array in self._arrays.values())
 
     def digest(self, name: str) -> str:
-        """The content name of one tensor, computed once."""
+        """The content digest of one tensor, computed once."""
         if name not in self._digests:
             self._digests[name] = content_name(self._arrays[name])
         return self._digests[name]
 
     def coding(self, name: str, best: Callable[[Array], tuple[int, int]]) -> tuple[int, int]:
-        """What `best` says of one tensor, asked once: the same weights go to many clients."""
+        """The coding that `best` chooses for one tensor, computed once: the same weights go to many clients."""
         if name not in self._codings:
             self._codings[name] = best(self._arrays[name])
         return self._codings[name]
 
     def know(self, digests: Mapping[str, str]) -> None:
-        """Take over content names that the wire has carried along, to save hashing."""
+        """Accept digests that came with the tensors, to save hashing."""
         self._digests.update(digests)
 
     def slice(self, names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> Tensors:
-        """The tensors of these names: no copies, digests already known are kept."""
+        """The tensors of these names, without copying; known digests are retained."""
         part = Tensors({})
         for name in names:
             part._arrays[name] = self._arrays[name]
@@ -86,13 +86,13 @@ class Tensors(Mapping[str, Array]):
         return part
 
     def replaced(self, changed: Mapping[str, Array]) -> Tensors:
-        """These tensors with some of them replaced; digests of the others are kept."""
+        """These tensors with some of them replaced; the digests of the others are retained."""
         new = Tensors({name: changed.get(name, array) for name, array in self._arrays.items()})
         new._digests = {name: digest for name, digest in self._digests.items() if name not in changed}
         return new
 
     def whole_digest(self) -> str:
-        """One content name for all of them together."""
+        """One digest for all tensors together."""
         digest = hashlib.blake2b(digest_size=16)
         for name in sorted(self._arrays):
             digest.update(f"{name}={self.digest(name)};".encode())
@@ -100,7 +100,7 @@ class Tensors(Mapping[str, Array]):
 
 
 def content_name(array: Array) -> str:
-    """128 bits over dtype, shape and bytes: equal names mean equal tensors."""
+    """128 bits over dtype, shape and bytes: equal digests mean equal tensors."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
@@ -109,7 +109,7 @@ def content_name(array: Array) -> str:
 
 @dataclass(frozen=True)
 class Schema:
-    """The shape of the data that every client of a federation shares."""
+    """The form of the data, the same for all clients of a federation."""
 
     kind: Literal["image", "table"]
     shape: tuple[int, ...]  # image: channels, height, width; table: (features,)
@@ -123,7 +123,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """All that the server may know of a client."""
+    """All that the server may know about a client."""
 
     name: str
     sizes: Mapping[Part, int]
@@ -134,11 +134,27 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
+class TaskSize:
+    """What a task asks of its client, where the payload alone does not show it. A site compares it with its limits."""
+
+    steps: int = 0  # training steps, or passes over the rows, for each member of the population
+    parameters: int = 0  # weights of the largest network
+    memory: int = 0  # bytes
+    population: int = 1  # networks that are trained or evolved side by side
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 1 if name == "population" else 0
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} = {str(value)[:40]!r}: a task's size is a whole number of {least} or more")
+
+
+@dataclass(frozen=True)
 class Task:
     """One piece of work for one client.
 
-    `job` names a function as `module:name`; the module's `JOBS` holds it. `macs` is what the server reckons the
-    work costs the client. `returns` describes what may come back (see `core/checks.py`). An `audit` task
+    `job` names a function as `module:name`; the module's `JOBS` holds it. `macs` is the server's estimate of
+    what the work costs the client. `returns` says what the reply may hold (see `core/checks.py`). A `test_evaluation`
     measures for the report only and is not charged to the search.
     """
 
@@ -149,11 +165,12 @@ class Task:
     macs: int = 0
     returns: Any = None
     test_evaluation: bool = False
+    size: TaskSize = TaskSize()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a task: a payload, or an error in words."""
+    """The outcome of a task: a payload, or an error as text."""
 
     task: Task
     payload: Payload = field(default_factory=dict)

@@ -5,10 +5,10 @@
 
 The tree is the payload with each array replaced by `{"$array": i}` and each `Tensors` by `{"$tensors": {name: j}}`.
 A tensor that the receiver holds is named by its digest and not sent. One that is sent leaves out its zeros where that
-is shorter, so a sparse network's bytes fall with its connections: `sent` is then the coding (`wire_sparse`), and one
-more entry says how many values are not zero. Floats may be NaN or infinite (Python's JSON dialect): whether that is
-acceptable is for the guard to say, not for the wire. The header is plain ASCII, so that a file name that is not UTF-8
-survives too.
+is shorter, so the bytes of a sparse network fall with its number of connections: `sent` is then the coding (see
+`sparse_coding`), and one more entry is the number of values that are not zero. Floats may be NaN or infinite (Python's
+JSON dialect): `checks` decides whether that is acceptable, not the wire. The header is plain ASCII, so that a file name
+that is not UTF-8 survives.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DTYPES = frozenset(
 MAX_HEADER = 256 * 1024 * 1024
 MAX_DIMENSIONS = 8
 MAX_VALUES = 2**40  # in one array
-MAX_DEPTH = 100  # tables and lists within each other; far below what Python's stack can take
+MAX_DEPTH = 100  # of nested tables and lists; far below the limit of Python's stack
 
 
 @dataclass
 class Parts:
-    """A payload taken apart: a JSON tree and the arrays it refers to."""
+    """A payload in two parts: a JSON tree and the arrays that it refers to."""
 
     tree: Any = None
     arrays: list[Array] = field(default_factory=list)
@@ -52,14 +52,14 @@ def take_apart(value: Any) -> Parts:
 
 
 def put_together(tree: Any, arrays: list[Array], tensors: list[Array], digests: list[str] | None = None) -> Any:
-    """The inverse of `take_apart`. What it gives, `take_apart` accepts; anything else is a `WireError`."""
+    """The inverse of `take_apart`, which accepts every result. Invalid references are a `WireError`."""
     return _assemble(tree, arrays, tensors, digests, 0)
 
 
 def encode(payload: Payload, held: Container[str] = (), digests: bool = True) -> bytes:
     """The payload as one frame; tensors whose digest is in `held` are only named.
 
-    `digests=False` leaves content names out (and nothing can be held): replies need none, and hashing costs time.
+    `digests=False` leaves the digests out, so every tensor is sent: replies need none, and hashing costs time.
     """
     header, blobs = _frame(payload, held, digests)
     parts = [sparse_coding.write(blob.array, blob.coding) for blob in blobs]
@@ -79,8 +79,8 @@ def decode(
 ) -> Payload:
     """The payload of a frame. Sizes are checked against the frame before any memory is allocated.
 
-    Arrays are fresh copies, so that neither their place in the frame nor its lifetime matters. `digests=False` does not
-    believe the content names that the frame carries: a reply's sender could lie about them.
+    Arrays are copies, independent of the frame's alignment and lifetime. `digests=False` ignores the digests in the
+    frame: the sender of a reply could lie about them.
     """
     view = memoryview(data)
     header, start = _read_header(view)
@@ -160,7 +160,7 @@ def _assemble(tree: Any, arrays: list[Array], tensors: list[Array], digests: lis
     if tree.keys() == {"$tensors"}:
         return _tensors(tree["$tensors"], tensors, digests)
     if any(key.startswith("$") for key in tree):
-        raise WireError("the frame has a key that starts with '$' and is none of ours", code="reserved-key")
+        raise WireError("the frame has an unknown key that starts with '$'", code="reserved-key")
     return {key: _assemble(item, arrays, tensors, digests, depth + 1) for key, item in tree.items()}
 
 
@@ -183,7 +183,7 @@ def _check_array(array: Array, where: str) -> None:
 
 @dataclass(frozen=True)
 class _Blob:
-    """One array on its way, and how it is written."""
+    """One array to be sent, and its coding."""
 
     array: Array
     coding: int = sparse_coding.DENSE
@@ -196,7 +196,7 @@ class _Blob:
 
 @dataclass(frozen=True)
 class _Announced:
-    """One array that a frame says it carries."""
+    """One array as the frame's header announces it."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -231,22 +231,25 @@ def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes
 
 def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
-        raise WireError("not a frame: it does not start with ATL1", code="not-a-frame")
+        raise WireError("not a frame: it does not start with 'ATL1'", code="not-a-frame")
     length = int.from_bytes(view[4:8], "little")
     if length > MAX_HEADER or 8 + length > len(view):
-        raise WireError(f"the frame's header announces {length} bytes, more than there are", code="frame-truncated")
+        raise WireError(f"the frame's header announces {length} bytes, more than the frame has", code="frame-truncated")
     try:
         header = json.loads(bytes(view[8 : 8 + length]).decode())
     except (ValueError, RecursionError) as problem:
         raise WireError("the frame's header is not JSON", code="header-not-json") from problem
     form = {"v": dict, "a": list, "t": list}
     if not isinstance(header, dict) or not all(isinstance(header.get(key), kind) for key, kind in form.items()):
-        raise WireError("the frame's header has not the form of one of ours", code="header-invalid")
+        raise WireError(
+            "the frame's header lacks one of the keys v, a and t, or one of them has the wrong type",
+            code="header-invalid",
+        )
     return header, 8 + length
 
 
 def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """dtype and shape of one announced array, refused unless both are plain and small enough to be meant."""
+    """dtype and shape of one announced array; refused unless both are known and plausible."""
     whole = isinstance(row, list) and len(row) == (length + 1 if length == 4 and _without_zeros(row) else length)
     plain = whole and isinstance(row[0], str) and row[0] in DTYPES
     if not plain or (length == 4 and not (isinstance(row[2], str) and (row[3] in (0, 1) or _without_zeros(row)))):
@@ -254,7 +257,7 @@ def _row(row: Any, length: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     shape = row[1]
     if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         raise WireError("the frame announces an array of an impossible shape", code="array-shape-impossible")
-    # Each side alone must be possible: numpy refuses a huge side even where another one is zero.
+    # Zero sides are left out of the product: numpy refuses a huge side even where another one is zero.
     if any(type(side) is not int or side < 0 for side in shape) or math.prod(filter(None, shape)) >= MAX_VALUES:
         raise WireError("the frame announces an array of an impossible shape", code="array-shape-impossible")
     return np.dtype(row[0]), tuple(shape)
@@ -265,13 +268,14 @@ def _without_zeros(row: list[Any]) -> bool:
 
 
 def _lookup(digest: str, kind: tuple[np.dtype[Any], tuple[int, ...]], held: Mapping[str, Array] | None) -> Array:
-    """A tensor that was only named, checked against what the frame says of it."""
+    """A tensor that was named and not sent, checked against the dtype and shape in the frame."""
     array = (held or {}).get(digest)
     if array is None:
         raise WireError(f"the frame names tensor {digest!r}, which is not held here", code="tensor-not-held")
     if (array.dtype, array.shape) != kind:
         raise WireError(
-            f"the frame calls tensor {digest!r} {kind}; it is {(array.dtype, array.shape)}", code="tensor-differs"
+            f"the frame says that tensor {digest!r} is {kind}; it is {(array.dtype, array.shape)}",
+            code="tensor-differs",
         )
     return array
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from atoll.deploy import authority
+from atoll.deploy import certificates
 from atoll.deploy.site_file import SiteFile, read_site, text_of
 from atoll.errors import SiteError
 
-# Another torch or numpy gives other bits; another Flower may not understand the link; another Atoll has other jobs.
+# Another torch or numpy gives other bits, another Flower may have another protocol, and another Atoll has other jobs.
 PACKAGES = ("atoll", "flwr", "torch", "numpy")
 
 
@@ -62,8 +62,9 @@ def _minor(text: str) -> str:
 README = """\
 # Site {name}: how to join
 
-This folder makes you the site `{name}` of the federation at `{link}`. **`site.key` is secret**: whoever has it can take
-your place. Keep the folder readable by you alone, and tell the federation's operator if it was ever copied elsewhere.
+This folder makes you the site `{name}` of the federation at `{server}`. **`site.key` is secret**: whoever has it can
+pose as your site. Keep the folder readable by you alone, and tell the federation's operator if it was ever copied
+elsewhere.
 
 1. Install Atoll with Python 3.11 or newer: `pip install 'atoll[flower]'`
 2. Put your data into a folder of its own: one CSV file with a header line and the column of the class (`label` unless
@@ -76,7 +77,7 @@ your place. Keep the folder readable by you alone, and tell the federation's ope
 
 What leaves your site: names and number of columns and classes, how many rows you have, sums for a common scale (if the
 experiment asks for one), and the updates of models trained on your rows. Rows per class leave only if you say yes.
-Your machine only calls out, to `{link}`; no port has to be opened on your side. Its clock must be right to within
+Your machine only calls out, to `{server}`; no port has to be opened on your side. Its clock must be right to within
 five seconds if it is ahead of the server's.
 
 To leave for a while, stop the program. To leave for ever, tell the operator, who removes your key, and delete
@@ -105,8 +106,8 @@ class Bundle:
                 code="no-such-bundle",
             )
         bundle = cls(folder.resolve(), read_site(folder / "site.toml"))
-        authority.read_certificate(bundle.ca)
-        authority.read_private_key(bundle.key)
+        certificates.read_certificate(bundle.ca)
+        certificates.read_private_key(bundle.key)
         readable = bundle.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if readable:
             raise SiteError(
@@ -137,13 +138,13 @@ class Bundle:
         return self.work / "node.log"
 
 
-def write_bundle(folder: Path, name: str, link: str, ca: bytes, key: authority.PrivateKey) -> None:
+def write_bundle(folder: Path, name: str, server: str, ca: bytes, key: certificates.PrivateKey) -> None:
     """Fill a site's folder, which must be readable by its owner alone."""
     (folder / "ca.crt").write_bytes(ca)
-    authority.write_site_key(folder / "site.key", key)
-    (folder / "site.toml").write_text(text_of(name, link), encoding="utf-8")
+    certificates.write_site_key(folder / "site.key", key)
+    (folder / "site.toml").write_text(text_of(name, server), encoding="utf-8")
     (folder / "versions.json").write_text(json.dumps(installed(), indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(README.format(name=name, link=link), encoding="utf-8")
+    (folder / "README.md").write_text(README.format(name=name, server=server), encoding="utf-8")
     script = folder / "join.sh"
     script.write_text(JOIN, encoding="utf-8")
     os.chmod(script, 0o755)

@@ -1,21 +1,26 @@
-"""None"""
+"""The SuperLink's control interface: which sites are registered and connected, and which runs there were.
+
+`status` answers from the SuperLink if it runs, and from the federation's files if not.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from atoll.deploy.authority import public_point
+from atoll.deploy.certificates import public_point
 from atoll.deploy.layout import Layout
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
+from atoll.store.lock import owner
 
 
 @dataclass(frozen=True)
-class Node:
-    """A registered site as the link sees it."""
+class RegisteredNode:
+    """A registered site as the SuperLink sees it."""
 
     id: int
     name: str
@@ -26,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run as the link sees it."""
+    """A run as the SuperLink sees it."""
 
     id: int
     status: str
@@ -35,7 +40,7 @@ class RunInfo:
 
 
 class Control:
-    """The link of one federation. Raises `SiteError` when it does not answer."""
+    """The SuperLink of one federation. Raises `SiteError` when it does not answer."""
 
     def __init__(self, layout: Layout, timeout: float = 30.0) -> None:
         import ssl
@@ -44,15 +49,16 @@ class Control:
 
         context = ssl.create_default_context(cafile=str(layout.ca))
         self._layout = layout
-        self._client = ControlHttpClient(f"https://{layout.link_address}", verify=context, timeout=timeout)
+        self._client = ControlHttpClient(f"https://{layout.superlink_address}", verify=context, timeout=timeout)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[RegisteredNode]:
         """Everybody who is or was registered."""
         from flwr.proto.control_pb2 import ListNodesRequest
 
         found = self._ask("ListNodes", ListNodesRequest())
         return [
-            Node(info.node_id, info.name, info.status, info.public_key, _last_seen(info)) for info in found.nodes_info
+            RegisteredNode(info.node_id, info.name, info.status, info.public_key, _last_seen(info))
+            for info in found.nodes_info
         ]
 
     def register(self, name: str, public_key: bytes) -> int:
@@ -94,9 +100,9 @@ class Control:
             return getattr(self._client, call)(request)
         except (httpx.HTTPError, RuntimeError, OSError) as problem:
             raise SiteError(
-                f"the link at {self._layout.link_address} does not answer ({type(problem).__name__}: {problem}); "
-                f"start it with: atoll federation server {self._layout.folder}",
-                code="link-not-answering",
+                f"the SuperLink at {self._layout.superlink_address} does not answer "
+                f"({type(problem).__name__}: {problem}); start it with: atoll federation server {self._layout.folder}",
+                code="superlink-not-answering",
             ) from None
 
 
@@ -122,3 +128,65 @@ def synchronise(layout: Layout, control: Control) -> dict[str, bool]:
     if numbers != layout.nodes():
         replace_file(layout.state / "nodes.json", (json.dumps(numbers, indent=1) + "\n").encode())
     return {name: key in present and present[key].status == "online" for name, key in wanted.items()}
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """One site. `hello` is what its node last said of itself when a run began."""
+
+    name: str
+    state: str  # unknown (the SuperLink does not run), new, online, offline
+    last_seen: datetime | None = None
+    hello: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A federation at one moment."""
+
+    running: bool
+    sites: list[SiteStatus]
+    runs: list[RunInfo]
+    note: str = ""
+
+
+def status(layout: Layout) -> Status:
+    """How the federation is. Never fails because the server is down: that is one of the answers."""
+    hellos = {name: read_hello(layout, name) for name in layout.sites}
+    if owner(layout.state) is None:
+        start = f"not running; start it with: atoll federation server {layout.folder}"
+        return Status(False, [SiteStatus(name, "unknown", hello=hellos[name]) for name in layout.sites], [], start)
+    control = Control(layout, timeout=10.0)
+    try:
+        by_key = {node.public_key: node for node in control.nodes() if node.status != "unregistered"}
+        runs = control.runs()
+    except SiteError as problem:
+        unknown = [SiteStatus(name, "unknown", hello=hellos[name]) for name in layout.sites]
+        return Status(True, unknown, [], f"the server is running, but {problem}")
+    finally:
+        control.close()
+    sites = []
+    for name in layout.sites:
+        node = by_key.get(public_point(layout.public_key(name).read_bytes()))
+        state = "new" if node is None or node.status == "registered" else node.status
+        sites.append(SiteStatus(name, state, None if node is None else node.last_seen, hellos[name]))
+    return Status(True, sites, runs)
+
+
+def wait_for_sites(layout: Layout, seconds: float) -> Status:
+    """The status as soon as every site is online, or when the time is over."""
+    end = time.monotonic() + seconds
+    while True:
+        now = status(layout)
+        if (now.sites and all(site.state == "online" for site in now.sites)) or time.monotonic() > end:
+            return now
+        time.sleep(1.0)
+
+
+def read_hello(layout: Layout, name: str) -> dict[str, Any]:
+    """What a site's node said of itself when a run last began, or an empty table."""
+    try:
+        found = json.loads((layout.state / "hello" / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

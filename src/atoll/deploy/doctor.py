@@ -13,12 +13,12 @@ from pathlib import Path
 
 from cryptography import x509
 
-from atoll.deploy import authority, proxy
+from atoll.deploy import certificates, proxy
 from atoll.deploy.bundle import Bundle, differences, installed
+from atoll.deploy.control import read_hello, status
 from atoll.deploy.data_check import look
 from atoll.deploy.layout import Layout, join_address, split_address
 from atoll.deploy.probe import certificate_fault, clock_fault, reach
-from atoll.deploy.status import read_hello, status
 from atoll.errors import AtollError, DataError, SiteError
 from atoll.store.lock import owner
 
@@ -65,8 +65,8 @@ def _examine_server(layout: Layout) -> Iterator[Finding]:
     if owner(layout.state) is None:
         yield Finding(False, f"the server is not running; start it with: atoll federation server {layout.folder}")
         return
-    fault = reach("127.0.0.1", layout.link_port)
-    yield Finding(fault is None, fault.text if fault else f"the link answers on {layout.link_address}")
+    fault = reach("127.0.0.1", layout.superlink_port)
+    yield Finding(fault is None, fault.text if fault else f"the SuperLink answers on {layout.superlink_address}")
     yield from _way(layout.host, layout.port, layout.ca, clock=False)
     yield from _sites(layout)
 
@@ -110,7 +110,7 @@ def _examine_site(folder: Path, data: Path | None) -> Iterator[Finding]:
     yield Finding(True, f"the bundle is that of site '{bundle.site.name}'")
     yield _certificate(bundle.ca, "ask the operator for a new bundle")
     yield _room(folder)
-    yield from _way(*split_address(bundle.site.link), bundle.ca, clock=True)
+    yield from _way(*split_address(bundle.site.server), bundle.ca, clock=True)
     yield from _data(bundle, data)
     process = owner(bundle.work)
     running = f"the node is running ({process})" if process else "the node is not running: atoll site join"
@@ -171,7 +171,7 @@ def _way(host: str, port: int, ca: Path, clock: bool) -> Iterator[Finding]:
 def _certificate(path: Path, way_out: str) -> Finding:
     """Valid today and for a while? A clock that is far behind shows as a certificate from the future."""
     try:
-        certificate: x509.Certificate = authority.read_certificate(path)
+        certificate: x509.Certificate = certificates.read_certificate(path)
     except SiteError as problem:
         return Finding(False, str(problem))
     now = datetime.now(UTC)

@@ -25,7 +25,7 @@ class Layout:
     folder: Path
     host: str
     port: int
-    link_port: int
+    superlink_port: int
 
     @classmethod
     def open(cls, folder: Path) -> Layout:
@@ -33,7 +33,7 @@ class Layout:
         path = folder / "federation.toml"
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-            layout = cls(folder.resolve(), table["host"], table["port"], table["link_port"])
+            layout = cls(folder.resolve(), table["host"], table["port"], table["superlink_port"])
         except FileNotFoundError:
             raise SiteError(
                 f"{folder}: no federation here (no federation.toml); make one with: atoll federation init {folder}",
@@ -45,7 +45,7 @@ class Layout:
                 code="federation-file-unreadable",
             ) from None
         check_host(layout.host)
-        for port in (layout.port, layout.link_port):
+        for port in (layout.port, layout.superlink_port):
             check_port(port)
         return layout
 
@@ -80,9 +80,9 @@ class Layout:
         return self.state / "flower"
 
     @property
-    def link_address(self) -> str:
-        """Where the link listens: on this machine only, for its control interface asks nobody who he is."""
-        return f"127.0.0.1:{self.link_port}"
+    def superlink_address(self) -> str:
+        """Where the SuperLink listens: on this machine only, for its control interface asks nobody who he is."""
+        return f"127.0.0.1:{self.superlink_port}"
 
     @property
     def public_address(self) -> str:
@@ -175,8 +175,8 @@ def split_address(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > 5:
         raise SiteError(
-            f"link = {address[:60]!r}: must have the form host:port; restore the line of the site's file",
-            code="bad-link-address",
+            f"server = {address[:60]!r}: must have the form host:port; restore the line of the site's file",
+            code="bad-server-address",
         )
     check_host(host)
     check_port(int(port))

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from atoll.core.messages import Array, Payload, Tensors
+from atoll.core.messages import Array, Payload, TaskSize, Tensors
 from atoll.errors import AtollError
 
 METHODS = "atoll.methods."
+# Work that several methods share: allowed wherever a method is.
+SHARED_JOBS = ("atoll.clients", "atoll.methods.measure", "atoll.methods.set_fedavg")
 LONGEST_ARCHITECTURE = 1_000_000  # characters; larger than any network that a person could want described
 MANY = 10**15  # larger numbers are not written out
 COPIES = 4  # training holds weights, gradients, momentum and the reply
@@ -37,34 +39,40 @@ class Limits(BaseModel):
     minutes: float = Field(default=60.0, gt=0, le=1_000_000, allow_inf_nan=False)  # of one task
 
     def check_method(self, method: str) -> str | None:
-        """Why this site takes no part in a run of this method, or None."""
+        """Why this site does not participate in a run of this method, or None."""
         if self.methods is None or method in self.methods:
             return None
-        return f"method '{method}' is not allowed here (allowed: {', '.join(self.methods) or 'none'})"
+        return f"method '{method}' is not allowed here (limits.methods allows: {', '.join(self.methods) or 'none'})"
 
-    def check(self, method: str, job: str, payload: Payload, rows: int) -> str | None:
-        """Why this task of a run of `method` must not be done on so many training rows, or None."""
+    def check(self, method: str, job: str, payload: Payload, size: TaskSize, rows: int) -> str | None:
+        """Why this task of a run of `method` is refused at a site with this number of training rows, or None.
+
+        What the payload shows is checked itself; `size` adds what it does not show, and is never believed to be less.
+        """
         try:
             return (
                 self.check_method(method)
                 or self._job(job)
                 or self._tensors(payload)
                 or self._networks(payload)
-                or self._training(payload, rows)
+                or self._declared(size)
+                or self._training(payload, size, rows)
             )
         except (AtollError, KeyError, TypeError, ValueError, AttributeError) as problem:
             return f"the task cannot be read ({type(problem).__name__}: {' '.join(str(problem).split())[:200]})"
 
     def _job(self, job: str) -> str | None:
+        """Jobs of Atoll's own methods run where their method is allowed, shared jobs everywhere, others by name."""
         module = job.partition(":")[0]
-        if module in self.jobs:
+        if module in self.jobs or _within(module, *SHARED_JOBS):
             return None
+        hint = f"to allow it, add '{module[:80]}' to limits.jobs"
         if not module.startswith(METHODS):
-            return f"job '{job[:80]}' is none of Atoll's and not in limits.jobs"
-        from atoll.registry import names
-
-        name = module.removeprefix(METHODS)  # either a method's own jobs, or work that several methods share
-        return self.check_method(name) if name in names("methods") else None
+            return f"job '{job[:80]}' is not part of Atoll; {hint}"
+        if self.methods is None or any(_within(module, *_modules_of(method)) for method in self.methods):
+            return None
+        allowed = ", ".join(self.methods) or "none"
+        return f"job '{job[:80]}' belongs to no method that limits.methods allows ({allowed}); {hint}"
 
     def _tensors(self, payload: Payload) -> str | None:
         total = sum(array.nbytes for array in _arrays(payload))
@@ -93,33 +101,47 @@ class Limits(BaseModel):
                 return f"a network that takes {taken:,} bytes, limits.memory allows {self.memory:,}"
         return None
 
-    def _training(self, payload: Payload, rows: int) -> str | None:
-        """Training steps: passes over the rows times batches in a pass; a generation is one pass for each genome."""
+    def _declared(self, size: TaskSize) -> str | None:
+        for name in ("parameters", "memory"):
+            wanted, allowed = getattr(size, name), getattr(self, name)
+            if wanted > allowed:
+                return f"a task that declares {name} = {min(wanted, MANY):,}, limits.{name} allows {allowed:,}"
+        return None
+
+    def _training(self, payload: Payload, size: TaskSize, rows: int) -> str | None:
+        """Training steps: passes over the rows times batches in a pass, for each member of a population."""
         passes = 1
         for word in ("epochs", "generations", "repeats"):
             given = payload.get(word, 1)
             if type(given) is not int or given < 0:
-                return f"{word} = {str(given)[:40]!r} is no whole number of 0 or more"
+                return f"{word} = {str(given)[:40]!r} is not a whole number of 0 or more"
             passes *= given
-        passes *= _population(payload)
         batches = 1
         if "epochs" in payload:
             batch = payload.get("batch")
             if type(batch) is not int or batch < self.batch:
-                return f"a batch of {str(batch)[:40]}, limits.batch asks for {self.batch} rows or more"
+                return f"a batch of {str(batch)[:40]}, limits.batch requires {self.batch} rows or more"
             batches = math.ceil(rows / batch)
-        if passes * batches > self.steps:
-            return f"{min(passes * batches, MANY):,} training steps, limits.steps allows {self.steps:,}"
+        steps = max(size.steps, passes * batches) * size.population
+        if steps > self.steps:
+            return f"{min(steps, MANY):,} training steps, limits.steps allows {self.steps:,}"
         return None
 
 
-def _population(payload: Payload) -> int:
-    """How many genomes a client of `nevofed` is to evolve: it is told in a table of its own."""
-    told = payload.get("told")
-    if not isinstance(told, Tensors) or "generations" not in payload:
-        return 1
-    population = json.loads(told["settings"].tobytes())["settings"]["population"]
-    return max(1, int(population))
+def _modules_of(method: str) -> set[str]:
+    """The modules and packages whose jobs belong to a method: those of its class and its base classes."""
+    from atoll.methods import find_method
+    from atoll.registry import names
+
+    if method not in names("methods"):
+        return set()
+    modules = {kind.__module__ for kind in find_method(method).__mro__}
+    packages = {module.rpartition(".")[0] for module in modules}
+    return {module for module in modules | packages if module.startswith(METHODS)}
+
+
+def _within(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def _find(value: Any, kind: type[Any]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from atoll.deploy.bundle import Bundle
 from atoll.deploy.layout import join_address, split_address
 from atoll.deploy.probe import probe, reach
-from atoll.deploy.supervisor import Follower, Part, Say, flower_environment, flower_program, how
+from atoll.deploy.supervisor import LogReader, Part, Say, flower_environment, flower_program, how
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
 from atoll.store.lock import hold
@@ -20,7 +20,7 @@ from atoll.store.lock import hold
 BEAT = 0.2
 LOOK = 15.0  # seconds between looks whether the server can be reached
 AGAIN = 10.0  # seconds between tries to reach a server that is not there
-REFUSED = 305  # Flower's word for a node that the link does not let in
+REFUSED = 305  # Flower's word for a node that the SuperLink does not let in
 # A node that was killed counts as connected for two heartbeats of 30 s, and is refused as long. With time to start.
 PATIENCE = 100.0
 
@@ -62,14 +62,14 @@ def command(bundle: Bundle, data: Path) -> list[str]:
     return [
         flower_program("flower-supernode"),
         *("--root-certificates", str(bundle.ca), "--auth-supernode-private-key", str(bundle.key)),
-        *("--superlink", bundle.site.link, "--host", "127.0.0.1", "--port", str(port)),
+        *("--superlink", bundle.site.server, "--host", "127.0.0.1", "--port", str(port)),
         *("--node-config", " ".join(f"{key}={json.dumps(str(value))}" for key, value in facts.items())),
     ]
 
 
 def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
     """Wait for a server that is not there yet; refuse one that is not ours. False if we are to stop before."""
-    host, port = split_address(bundle.site.link)
+    host, port = split_address(bundle.site.server)
     told = False
     while not stop():
         fault = probe(host, port, bundle.ca)
@@ -89,8 +89,8 @@ class _Watch:
 
     def __init__(self, bundle: Bundle, part: Part, say: Say, patience: float) -> None:
         self.bundle, self.part, self.say, self.patience = bundle, part, say, patience
-        self.address = split_address(bundle.site.link)
-        self.follower = Follower.at_end(bundle.log)
+        self.address = split_address(bundle.site.server)
+        self.follower = LogReader.at_end(bundle.log)
         self.reachable = True
         self.connected = False  # at least once since the start
         self.exit_code = 0  # Flower's own, from the log: the system's exit codes are too small for it
@@ -116,7 +116,7 @@ class _Watch:
             replace_file(self.bundle.work / "node.json", json.dumps({"id": int(found[1])}).encode())
             self.connected, self.refused_since = True, None
             site = self.bundle.site
-            self.say(f"connected to {site.link} as site '{site.name}'; stop with Ctrl-C")
+            self.say(f"connected to {site.server} as site '{site.name}'; stop with Ctrl-C")
         elif found := re.search(r"Exit Code: (\d+)", line):
             self.exit_code = int(found[1])
         elif line.startswith("atoll:"):

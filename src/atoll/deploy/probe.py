@@ -16,7 +16,7 @@ PATIENCE = 10.0
 # OpenSSL's reasons for refusing a certificate.
 NOT_YET_VALID, EXPIRED = 9, 10
 WRONG_HOST, WRONG_ADDRESS = 62, 64
-# The link refuses what a node signed more than 5 s in the future or 305 s in the past.
+# The SuperLink refuses what a node signed more than 5 s in the future or 305 s in the past.
 AHEAD, BEHIND = 5.0, 305.0
 
 

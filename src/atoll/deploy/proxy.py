@@ -1,8 +1,8 @@
-"""The proxy in front of the link: nginx, which lets through what nodes need and nothing else.
+"""The proxy in front of Flower's SuperLink: nginx, which forwards what nodes need and nothing else.
 
-The link answers nodes, operators and running programs on one port, and asks operators for nothing: whoever reaches
-that port can run code on every node. So the link listens on this machine only, and the proxy passes on the paths of
-nodes alone.
+The SuperLink serves nodes, operators and running programs on one port, and does not authenticate operators: whoever
+reaches that port can run code on every node. So the SuperLink listens on the loopback interface only, and the proxy
+forwards the paths of nodes alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FLEET = "/v1/fleet/"
 LARGEST_BODY = "256m"  # Flower cuts large arrays into pieces of 5 MB; what remains whole is a message without them
 
 CONFIGURATION = """\
-# Made by `atoll federation init`. Nodes reach {fleet} and nothing else: the rest of the link's port is an open door.
+# Made by `atoll federation init`. Nodes reach {fleet} and nothing else: the other paths have no authentication.
 # Paths are relative to the federation's directory: nginx -p DIR -c server/nginx.conf
 worker_processes 1;
 pid state/nginx.pid;
@@ -42,7 +42,7 @@ http {{
         client_body_timeout 60s;
         location {fleet} {{
             limit_except POST {{ deny all; }}
-            proxy_pass https://127.0.0.1:{link_port};
+            proxy_pass https://127.0.0.1:{superlink_port};
             proxy_ssl_trusted_certificate ca.crt;
             proxy_ssl_name localhost;
             proxy_ssl_verify on;
@@ -59,7 +59,7 @@ http {{
 """
 
 
-def configuration(port: int, link_port: int, everywhere: bool = True) -> str:
+def configuration(port: int, superlink_port: int, everywhere: bool = True) -> str:
     """The text of nginx.conf. Not `everywhere`: on this machine's loopback only."""
     return CONFIGURATION.format(
         fleet=FLEET,
@@ -67,7 +67,7 @@ def configuration(port: int, link_port: int, everywhere: bool = True) -> str:
         largest=LARGEST_BODY,
         port=port if everywhere else f"127.0.0.1:{port}",
         listen6=f"\n        listen [::]:{port} ssl;" if everywhere and Path("/proc/net/if_inet6").exists() else "",
-        link_port=link_port,
+        superlink_port=superlink_port,
     )
 
 

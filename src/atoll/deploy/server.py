@@ -1,4 +1,4 @@
-"""The server of a federation: link, its executor and the proxy, kept running until it is told to stop."""
+"""The server of a federation: SuperLink, its executor and the proxy, kept running until asked to stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atoll.deploy.supervisor import Part, Say, flower_environment, flower_progra
 from atoll.errors import SiteError
 from atoll.store.lock import hold
 
-STARTING = 120.0  # seconds the link has to answer: it imports for seconds, and machines are busy
+STARTING = 120.0  # seconds the SuperLink has to answer: it imports for seconds, and machines are busy
 BEAT = 0.2
 LOOK = 3.0  # seconds between looks at who is connected
 
@@ -41,22 +41,22 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
 def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
     environment = flower_environment(layout.flower_home)
     secret = str(layout.server / "superexec.secret")
-    link = [
+    superlink = [
         flower_program("flower-superlink"),
-        *("--isolation", "process", "--host", "127.0.0.1", "--port", str(layout.link_port)),
+        *("--isolation", "process", "--host", "127.0.0.1", "--port", str(layout.superlink_port)),
         *("--ssl-ca-certfile", str(layout.ca)),
         *("--ssl-certfile", str(layout.server / "server.crt")),
         *("--ssl-keyfile", str(layout.server / "server.key")),
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
-        *("--database", str(layout.state / "link.db"), "--superexec-auth-secret-file", secret),
+        *("--database", str(layout.state / "superlink.db"), "--superexec-auth-secret-file", secret),
     ]
     executor = [
         flower_program("flower-superexec"),
-        *("--runtime-api-address", layout.link_address, "--root-certificates", str(layout.ca)),
+        *("--runtime-api-address", layout.superlink_address, "--root-certificates", str(layout.ca)),
         *("--superexec-auth-secret-file", secret),
     ]
     parts = [
-        Part("link", lambda: link, environment, layout.state, layout.logs / "link.log"),
+        Part("SuperLink", lambda: superlink, environment, layout.state, layout.logs / "superlink.log"),
         Part("executor", lambda: executor, environment, layout.state, layout.logs / "executor.log"),
     ]
     if with_proxy:
@@ -66,16 +66,16 @@ def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
 
 
 def _prepare(layout: Layout) -> None:
-    """Folders, and the connection by which Flower's own commands find the link."""
+    """Folders, and the connection by which Flower's own commands find the SuperLink."""
     for folder in (layout.flower_home, layout.logs, layout.state / "proxy"):
         folder.mkdir(exist_ok=True)
-    connection = {"address": layout.link_address, "root-certificates": str(layout.ca)}
+    connection = {"address": layout.superlink_address, "root-certificates": str(layout.ca)}
     text = to_toml({"superlink": {"default": "atoll", "atoll": connection}})
     (layout.flower_home / "config.toml").write_text(text, encoding="utf-8")
 
 
 def _check_ports(layout: Layout, with_proxy: bool) -> None:
-    taken = [layout.link_port, *([layout.port] if with_proxy else [])]
+    taken = [layout.superlink_port, *([layout.port] if with_proxy else [])]
     for port in taken:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,10 +94,10 @@ def _check_ports(layout: Layout, with_proxy: bool) -> None:
 
 
 def _run(layout: Layout, parts: list[Part], say: Say, stop: Stop) -> None:
-    say(f"starting the link on {layout.link_address}; logs in {layout.logs}")
+    say(f"starting the SuperLink on {layout.superlink_address}; logs in {layout.logs}")
     parts[0].start()
     control = Control(layout)
-    if not _await_link(control, layout, parts[0], stop):
+    if not _await_superlink(control, layout, parts[0], stop):
         return
     sites = synchronise(layout, control)
     for part in parts[1:]:
@@ -108,14 +108,15 @@ def _run(layout: Layout, parts: list[Part], say: Say, stop: Stop) -> None:
     _watch(layout, parts, control, say, stop)
 
 
-def _await_link(control: Control, layout: Layout, link: Part, stop: Stop) -> bool:
-    """Wait until the link answers; False if we are to stop before."""
+def _await_superlink(control: Control, layout: Layout, superlink: Part, stop: Stop) -> bool:
+    """Wait until the SuperLink answers; False if we are to stop before."""
     end = time.monotonic() + STARTING
     while not stop():
-        if link.process is None or link.process.poll() is not None:
-            code = None if link.process is None else link.process.returncode
+        if superlink.process is None or superlink.process.poll() is not None:
+            code = None if superlink.process is None else superlink.process.returncode
             raise SiteError(
-                f"the link did not start ({how(code)}): {last_words(link.log)}; see {link.log}", code="link-not-started"
+                f"the SuperLink did not start ({how(code)}): {last_line(superlink.log)}; see {superlink.log}",
+                code="superlink-not-started",
             )
         try:
             control.nodes()
@@ -123,7 +124,8 @@ def _await_link(control: Control, layout: Layout, link: Part, stop: Stop) -> boo
         except SiteError:
             if time.monotonic() > end:
                 raise SiteError(
-                    f"the link does not answer after {STARTING:g} s; see {link.log}", code="link-not-answering"
+                    f"the SuperLink does not answer after {STARTING:g} s; see {superlink.log}",
+                    code="superlink-not-answering",
                 ) from None
         time.sleep(BEAT)
     return False
@@ -133,9 +135,7 @@ def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
     end = time.monotonic() + 20
     while not stop():
         if part.process is None or part.process.poll() is not None:
-            raise SiteError(
-                f"the proxy did not start: {last_words(part.log)}; see {part.log}", code="proxy-not-started"
-            )
+            raise SiteError(f"the proxy did not start: {last_line(part.log)}; see {part.log}", code="proxy-not-started")
         try:
             socket.create_connection(("127.0.0.1", layout.port), timeout=1).close()
             return
@@ -157,7 +157,7 @@ def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: 
                 say(f"{part.name} ended ({how(part.code)}) and is started again; see {part.log}")
         if time.monotonic() >= next_look:
             next_look = time.monotonic() + LOOK
-            with suppress(SiteError):  # the link may be starting again
+            with suppress(SiteError):  # the SuperLink may be starting again
                 online = _look(layout, control, online, say)
         time.sleep(BEAT)
 
@@ -172,7 +172,7 @@ def _look(layout: Layout, control: Control, before: set[str], say: Say) -> set[s
     return now
 
 
-def last_words(log: Path) -> str:
+def last_line(log: Path) -> str:
     """The last line of a log that says something."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()

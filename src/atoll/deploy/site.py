@@ -10,17 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from atoll.core import wire
-from atoll.core.messages import Payload
+from atoll.core.messages import Payload, TaskSize
+from atoll.deploy.bundle import installed
 from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.federation.executor import perform, stream_name, words
@@ -60,7 +59,6 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     return results[0]
 
 
-LIBRARIES = ("atoll", "torch", "flwr", "numpy")
 log = logging.getLogger("atoll")
 
 
@@ -78,7 +76,7 @@ class Site:
 Loader = Callable[[Site, Path, Payload], "ClientData"]  # site, the run's folder, the preparation -> the client's data
 
 
-class Node:
+class SiteNode:
     """Answers letters. A failure is an answer too: nothing raises."""
 
     def __init__(self, site: Site, load: Loader | None = None) -> None:
@@ -108,7 +106,7 @@ class Node:
         """Who is there, and of what form its data is."""
         letter = wire.decode(frame)
         sweep_runs(self.site.folder)
-        answer: Payload = {"name": self.site.name, "versions": versions(), "error": None}
+        answer: Payload = {"name": self.site.name, "versions": installed(), "error": None}
         if letter["data"] is None:
             return answer
         refusal = None if self.site.limits is None else self.site.limits.check_method(letter["method"])
@@ -174,24 +172,28 @@ class Node:
                 f"a task for site '{letter['client']}' came to site '{self.site.name}'", code="wrong-site-task"
             )
         data = self._load(self.site, folder, letter["preparation"])
-        if self.site.limits is not None:
-            rows = data.sizes["train"]
-            refusal = self.site.limits.check(letter["method"], letter["job"], letter["payload"], rows)
-            if refusal is not None:
-                return {"error": self._refused(refusal)}
         kept = MemoryFolder(folder / "memory")
-        name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
-        before = kept.read(letter["memory"])
-
-        def work() -> tuple[Payload, Payload]:
-            return perform(letter["job"], letter["payload"], before, data, name, letter["device"])
-
         limits = self.site.limits
+
+        def work() -> tuple[Payload, Payload] | str:
+            """The reply and the new memory, or why the site refuses the task."""
+            job, payload, size = letter["job"], letter["payload"], TaskSize(**letter["size"])
+            if limits is not None:
+                refusal = limits.check(letter["method"], job, payload, size, data.sizes["train"])
+                if refusal is not None:
+                    return refusal
+            name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
+            return perform(job, payload, kept.read(letter["memory"]), data, name, letter["device"], size)
+
+        # The check is under the time limit too: an architecture may be made to be slow to build.
         try:
-            payload, memory = work() if limits is None else within(60 * limits.minutes, work)
+            done = work() if limits is None else within(60 * limits.minutes, work)
         except TookTooLong:
             assert limits is not None
-            return {"error": self._refused(f"the task took longer than limits.minutes = {limits.minutes:g} allows")}
+            done = f"the task took longer than limits.minutes = {limits.minutes:g} allows"
+        if isinstance(done, str):
+            return {"error": self._refused(done)}
+        payload, memory = done
         if memory:
             kept.write(order, memory)
         kept.forget_before(letter["floor"])
@@ -201,17 +203,6 @@ class Node:
         text = f"site '{self.site.name}' refuses: {reason}"
         log.warning("atoll: %s", text)
         return text
-
-
-def versions() -> dict[str, str]:
-    """What a server must know to tell whether this node can take part."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "missing"
-    return found
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:

@@ -20,7 +20,7 @@ from atoll.store.files import replace_file
 TEXT = """\
 # This site's own file. The site decides what stands here; the server cannot change it.
 name = "{name}"
-link = "{link}"
+server = "{server}"
 
 [share]
 # Rows per class help some methods choose their clients. `atoll site join` asks before it sets this.
@@ -51,7 +51,7 @@ class SiteFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: StrictStr
-    link: StrictStr
+    server: StrictStr
     share: Share = Share()
     limits: Limits = Field(default_factory=lambda: Limits())
 
@@ -63,9 +63,9 @@ class SiteFile(BaseModel):
 TABLES: dict[str, type[BaseModel]] = {"share": Share, "limits": Limits}
 
 
-def text_of(name: str, link: str) -> str:
+def text_of(name: str, server: str) -> str:
     """The file as a new site gets it."""
-    return TEXT.format(name=name, link=link, limits=Limits())
+    return TEXT.format(name=name, server=server, limits=Limits())
 
 
 def read_site(path: Path) -> SiteFile:
@@ -84,7 +84,7 @@ def read_site(path: Path) -> SiteFile:
     except ValidationError as problem:
         raise SiteError(f"{path}: {_one_line(problem)}", code="site-file-invalid") from None
     check_names([site.name])
-    split_address(site.link)
+    split_address(site.server)
     return site
 
 

@@ -24,7 +24,7 @@ def flower_environment(home: Path) -> dict[str, str]:
     return os.environ | {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the link runs an installer against PyPI
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the SuperLink runs an installer against PyPI
         "FLWR_HOME": str(home),
         "PATH": f"{binaries}{os.pathsep}{path}",  # Flower's programs call each other by name
         "PYTHONUNBUFFERED": "1",  # their logs are read while they run
@@ -123,7 +123,7 @@ class Part:
 
 
 @dataclass
-class Follower:
+class LogReader:
     """Reads what a program adds to its log."""
 
     path: Path
@@ -131,7 +131,7 @@ class Follower:
     rest: str = ""
 
     @classmethod
-    def at_end(cls, path: Path) -> Follower:
+    def at_end(cls, path: Path) -> LogReader:
         """From now on: what the log holds already is the past."""
         return cls(path, path.stat().st_size if path.exists() else 0)
 

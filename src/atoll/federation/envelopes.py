@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from atoll.core import checks, wire
-from atoll.core.messages import Payload, Reply, Task
+from atoll.core.messages import Payload, Reply, Task, TaskSize
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ def _plain_task(task: Task) -> Payload:
         "macs": task.macs,
         "returns": checks.to_plain(task.returns),
         "test_evaluation": task.test_evaluation,
+        "size": asdict(task.size),
     }
 
 
 def _task_from_plain(row: Payload) -> Task:
-    return Task(**{**row, "returns": checks.from_plain(row["returns"])})
+    return Task(**{**row, "returns": checks.from_plain(row["returns"]), "size": TaskSize(**row["size"])})
 
 
 def plain_envelope(envelope: Envelope) -> Payload:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from atoll.core import wire
-from atoll.core.messages import Array, Payload
+from atoll.core.messages import Array, Payload, TaskSize
 from atoll.errors import WireError
 from atoll.federation.envelopes import Envelope, Outcome
 from atoll.rng import stream
@@ -38,13 +38,14 @@ def perform(
     data: ClientData,
     stream_name: tuple[int, str, int, str, int],
     device: str,
+    size: TaskSize | None = None,
 ) -> tuple[Payload, Payload]:
     """The job's reply and the client's new memory, both checked to be wire-legal."""
     from atoll.training.client import Client
 
     # A job may change its memory in place, and a failed task must leave it as it was: it works on a copy.
     own = wire.decode(wire.encode(memory, digests=False)) if memory else {}
-    client = Client(data=data, memory=own, rng=stream(*stream_name), device=device)
+    client = Client(data=data, memory=own, rng=stream(*stream_name), device=device, size=size)
     answer = find_job(job)(payload, client)
     for what, value in (("reply", answer), ("memory", client.memory)):
         if not isinstance(value, dict):

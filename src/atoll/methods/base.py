@@ -102,6 +102,7 @@ class Method(ABC, Generic[StateT]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    metrics_kind: ClassVar[str] = "model"  # what a round's metrics hold: a kind of `atoll.run.metrics`, or its own
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated

@@ -77,6 +77,7 @@ class FedAvg(Method[FedAvgState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedavg"
+    metrics_kind: ClassVar[str] = "model"
     summary: ClassVar[str] = "train one fixed network by federated averaging: the baseline"
     Config: ClassVar[type[FedAvgConfig]] = FedAvgConfig
     State: ClassVar[type[FedAvgState]] = FedAvgState

@@ -66,6 +66,7 @@ class FedNAS(DartsSearch[FedNASState]):
     """The server's side."""
 
     name: ClassVar[str] = "fednas"
+    metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig
     State: ClassVar[type[FedNASState]] = FedNASState

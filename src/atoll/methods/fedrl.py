@@ -87,6 +87,7 @@ class FedRL(DartsSearch[FedRLState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedrl"
+    metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = (
         "search DARTS cells by reinforcement learning; clients train small sub-models, late ones count"
     )

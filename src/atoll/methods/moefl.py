@@ -119,6 +119,7 @@ class Moefl(Method[MoeflState]):
     """The server's side."""
 
     name: ClassVar[str] = "moefl"
+    metrics_kind: ClassVar[str] = "front"
     summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
     Config: ClassVar[type[MoeflConfig]] = MoeflConfig
     State: ClassVar[type[MoeflState]] = MoeflState

@@ -27,7 +27,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.neat import scoring
-from atoll.algorithms.neat.coding import Limits, decode, encode, to_json
+from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, to_json
 from atoll.algorithms.neat.expression import expressed, structure, used_inputs
 from atoll.algorithms.neat.island import Island, Score, next_generation, settle, welcome
 from atoll.algorithms.neat.population import Population, joined
@@ -36,6 +36,7 @@ from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.sampling import choose
 from atoll.clients import Client
 from atoll.core import checks, wire
+from atoll.core.messages import TaskSize
 from atoll.errors import TooFewReplies
 from atoll.methods.base import (
     Array,
@@ -74,6 +75,7 @@ class NEvoFed(Method[NEvoFedState]):
     """The server's side."""
 
     name: ClassVar[str] = "nevofed"
+    metrics_kind: ClassVar[str] = "model"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
@@ -83,7 +85,7 @@ class NEvoFed(Method[NEvoFedState]):
         super().__init__(config, schema)
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
-        self.limits = Limits.of(self.settings)
+        self.limits = GenomeLimits.of(self.settings)
         self.fitness = scoring.find_fitness(config.fitness)
 
     def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
@@ -127,19 +129,20 @@ class NEvoFed(Method[NEvoFedState]):
             "one_class": self.config.one_class,
         }
         most = self.settings.population * (self.limits.connections + self.limits.hidden)
+        size = TaskSize(steps=self.config.generations, population=self.settings.population)
         tasks = []
         for info in chosen:
             rows = info.sizes["train"]
             connections = state.connections.get(info.name, self.settings.population * self.settings.outputs)
             returns = {
-                "genome": checks.GenomeBytes(**asdict(self.limits)),
-                "confusion": checks.Counts((self.reading.classes, self.reading.classes), rows),
+                "genome": GenomeBytes.of(self.settings),
+                "confusion": checks.CountArray((self.reading.classes, self.reading.classes), rows),
                 "connections": checks.Count(most),
                 "species": checks.Count(self.settings.population),
                 "constant": checks.Count(self.settings.inputs * self.reading.steps),
             }
             macs = connections * rows * self.config.generations
-            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns))
+            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns, size=size))
         replies = federation.collect(tasks, what="a usable network")
         bests = {reply.task.client: reply.payload for reply in replies}
         return bests, {reply.task.client: str(reply.error) for reply in replies.failures}
@@ -159,7 +162,8 @@ class NEvoFed(Method[NEvoFedState]):
                 payload = self._payload() | {"guests": guests, "fitness": self.config.fitness}
                 returns = {"stayed": checks.Count(len(guests))}
                 macs = connections * info.sizes["train"]
-                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns))
+                size = TaskSize(steps=1, population=len(guests))
+                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns, size=size))
         return sum(int(reply.payload["stayed"]) for reply in federation.collect(tasks, minimum=0))
 
     # -- lines 15-20: the global model ---------------------------------------------------------------------------------
@@ -193,7 +197,7 @@ class NEvoFed(Method[NEvoFedState]):
                 EVALUATE,
                 payload,
                 connections * info.sizes[part],
-                {"confusions": checks.Counts((len(codes), classes, classes), info.sizes[part], each=1)},
+                {"confusions": checks.CountArray((len(codes), classes, classes), info.sizes[part], each=1)},
                 test_evaluation,
             )
             for info in clients
@@ -213,8 +217,10 @@ class NEvoFed(Method[NEvoFedState]):
                 IMPORTANCE,
                 self._payload() | {"genome": code, "features": used, "repeats": repeats},
                 returns={
-                    "confusions": checks.Counts((len(used), classes, classes), info.sizes["test"] * repeats, each=1),
-                    "confusion": checks.Counts((classes, classes), info.sizes["test"]),
+                    "confusions": checks.CountArray(
+                        (len(used), classes, classes), info.sizes["test"] * repeats, each=1
+                    ),
+                    "confusion": checks.CountArray((classes, classes), info.sizes["test"]),
                 },
                 test_evaluation=True,
             )
@@ -324,6 +330,10 @@ def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
 def _update_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-33: generations on the client's own training rows; the best network so far."""
     settings, reading = _settings(payload)
+    if client.size is not None and settings.population > client.size.population:
+        raise ValueError(
+            f"a population of {settings.population} genomes; the task declares {client.size.population} to the site"
+        )
     x, y = _rows(client, "train")
     present = np.unique(y)
     if len(present) == 1 and payload["one_class"] == "refuse":
@@ -352,7 +362,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
 def _welcome_job(payload: Payload, client: Client) -> Payload:
     """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
     settings, reading = _settings(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     guests = joined([decode(code, limits) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
     island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
@@ -363,7 +373,7 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
 def _evaluate_job(payload: Payload, client: Client) -> Payload:
     """Lines 41-44."""
     settings, reading = _settings(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     genomes = joined([decode(code, limits) for code in payload["genomes"]])
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
 
@@ -371,7 +381,7 @@ def _evaluate_job(payload: Payload, client: Client) -> Payload:
 def _importance_job(payload: Payload, client: Client) -> Payload:
     """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
     settings, reading = _settings(payload)
-    genome = decode(payload["genome"], Limits.of(settings))
+    genome = decode(payload["genome"], GenomeLimits.of(settings))
     x, y = _rows(client, "test")
     shuffled = []
     for feature in payload["features"]:

@@ -73,6 +73,7 @@ class Offline(ChoiceSearch[OfflineState]):
     """The server's side."""
 
     name: ClassVar[str] = "offline"
+    metrics_kind: ClassVar[str] = "front"
     summary: ClassVar[str] = (
         "evolve networks that start from scratch each time, then train the best two: the comparator"
     )

@@ -82,6 +82,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
     """The server's side."""
 
     name: ClassVar[str] = "realtime"
+    metrics_kind: ClassVar[str] = "front"
     summary: ClassVar[str] = "evolve sub-networks of a shared master while the federation trains; usable at every round"
     Config: ClassVar[type[RealtimeConfig]] = RealtimeConfig
     State: ClassVar[type[RealtimeState]] = RealtimeState

@@ -111,6 +111,7 @@ class Retrain(Method[RetrainState]):
     """The server's side."""
 
     name: ClassVar[str] = "retrain"
+    metrics_kind: ClassVar[str] = "networks"
     summary: ClassVar[str] = "train given networks side by side: the validation, or the last tuning, of what was found"
     Config: ClassVar[type[RetrainConfig]] = RetrainConfig
     State: ClassVar[type[RetrainState]] = RetrainState

@@ -1,1 +1,1 @@
-"""What people see: progress in the terminal, tables, figures. Reads run directories, never live objects."""
+"""Progress and tables in the terminal, figures, comparisons. Reads run directories, never live objects."""

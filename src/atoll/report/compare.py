@@ -1,6 +1,6 @@
-"""Runs of several methods (or settings) side by side: over seeds, client by client, and whether it is chance.
+"""Runs of several methods (or settings) side by side: over seeds, by client, and with a significance test.
 
-A group is a folder of runs, as `atoll sweep` makes it, or all single runs of one method. A run's score is the mean
+A group is a folder of runs, as `atoll sweep` writes it, or all single runs of one method. A run's score is the mean
 over its clients of the weighted F1 of its main network on the client's own test rows.
 """
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from atoll.errors import RunDirectoryError
+from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, tidy
 from atoll.run.reader import Run, load
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """One finished run."""
 
     run: Run
@@ -36,9 +36,9 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     name: str
-    runs: list[Scored]
+    runs: list[ScoredRun]
 
     @property
     def scores(self) -> list[float]:
@@ -51,22 +51,22 @@ class Group:
         values = [run.objectives[name] for run in self.runs if name in run.objectives]
         return float(np.mean(values)) if values else math.nan
 
-    def most(self, name: str) -> float:
+    def highest(self, name: str) -> float:
         return max((run.objectives[name] for run in self.runs if name in run.objectives), default=math.nan)
 
-    def bytes_a_round(self, way: str) -> float:
-        """Of all clients together, over the rounds of the search."""
+    def bytes_per_round(self, way: str) -> float:
+        """Bytes of all clients together per round of the search; `way` is up or down."""
         return float(np.mean([run.ledger[f"bytes_{way}"] / run.rounds for run in self.runs]))
 
-    def best(self) -> Scored | None:
-        """The run that did best on training rows (psi); None if the method does not record it."""
+    def best(self) -> ScoredRun | None:
+        """The run with the highest psi, which is measured on training rows; None if the method does not record it."""
         known = [run for run in self.runs if "psi" in run.objectives]
         return max(known, key=lambda run: run.objectives["psi"]) if known else None
 
 
-def gather(folders: Sequence[Path]) -> list[Group]:
-    """The groups in these folders, in the order given. Runs that are not finished are left out."""
-    groups: dict[str, list[Scored]] = {}
+def gather(folders: Sequence[Path]) -> list[RunGroup]:
+    """The groups in these folders, in the given order. Runs that are not finished are left out."""
+    groups: dict[str, list[ScoredRun]] = {}
     for folder in folders:
         if (folder / "config.toml").is_file():
             run = load(folder)
@@ -81,13 +81,13 @@ def gather(folders: Sequence[Path]) -> list[Group]:
     for name, runs in groups.items():
         if not runs:
             raise RunDirectoryError(
-                f"{name}: no finished run with figures of its clients; see `atoll show`", code="no-finished-run"
+                f"{name}: no finished run has metrics of its clients; see `atoll show`", code="no-finished-run"
             )
-    return [Group(name, runs) for name, runs in groups.items()]
+    return [RunGroup(name, runs) for name, runs in groups.items()]
 
 
 def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """U of `one`, and the two-tailed probability that such a difference is chance; not a number for fewer than two."""
+    """U of `one` and the two-tailed p-value; NaN if a group has fewer than two values."""
     if min(len(one), len(other)) < 2:
         return math.nan, math.nan
     from scipy.stats import mannwhitneyu
@@ -96,7 +96,7 @@ def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, f
     return float(found.statistic), float(found.pvalue)
 
 
-def markdown(groups: Sequence[Group]) -> str:
+def markdown(groups: Sequence[RunGroup]) -> str:
     """Everything as Markdown tables."""
     parts = [_summary(groups), _by_client(groups), _best(groups)]
     if len(groups) > 1:
@@ -104,7 +104,7 @@ def markdown(groups: Sequence[Group]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def clients_of(groups: Sequence[Group]) -> list[str]:
+def clients_of(groups: Sequence[RunGroup]) -> list[str]:
     """All clients, in the order of the first run that has them."""
     return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.clients))
 
@@ -122,26 +122,26 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.4f} ± {deviation:.4f}"
 
 
-def _summary(groups: Sequence[Group]) -> str:
-    columns = ["group", "runs", "weighted F1 on test", "lowest", "highest", "hidden nodes (most)", "weights"]
-    columns += ["up, bytes a round", "down, bytes a round"]
+def _summary(groups: Sequence[RunGroup]) -> str:
+    columns = ["group", "runs", "weighted F1 on test", "lowest", "highest", "hidden nodes (highest)", "weights"]
+    columns += ["up, bytes per round", "down, bytes per round"]
     rows = []
     for group in groups:
-        most = group.most("hidden")
-        hidden = "" if math.isnan(most) else f"{group.mean_objective('hidden'):.2f} ({most:.0f})"
+        highest = group.highest("hidden")
+        hidden = "" if math.isnan(highest) else f"{group.mean_objective('hidden'):.2f} ({highest:.0f})"
         row = [group.name, str(len(group.runs)), spread(group.scores)]
         row += [f"{min(group.scores):.4f}", f"{max(group.scores):.4f}", hidden]
         row += [f"{group.mean_objective('params'):,.1f}"]
-        rows.append(row + [f"{group.bytes_a_round(way):,.0f}" for way in ("up", "down")])
+        rows.append(row + [f"{group.bytes_per_round(way):,.0f}" for way in ("up", "down")])
     return table(columns, rows)
 
 
-def _by_client(groups: Sequence[Group]) -> str:
+def _by_client(groups: Sequence[RunGroup]) -> str:
     rows = [[client, *(spread(group.of_client(client)) for group in groups)] for client in clients_of(groups)]
     return table(["client", *(group.name for group in groups)], rows)
 
 
-def _best(groups: Sequence[Group]) -> str:
+def _best(groups: Sequence[RunGroup]) -> str:
     """The best run by training psi: mean and deviation over its clients, as in the paper's Table 5."""
     rows = [
         [group.name, str(best.run.manifest["seed"]), spread(list(best.clients.values()))]
@@ -151,7 +151,7 @@ def _best(groups: Sequence[Group]) -> str:
     return table(["best run by training psi", "seed", "weighted F1 on test, over clients"], rows) if rows else ""
 
 
-def _tests(groups: Sequence[Group]) -> str:
+def _tests(groups: Sequence[RunGroup]) -> str:
     rows = []
     for one, other in combinations(groups, 2):
         u, p = mann_whitney(one.scores, other.scores)
@@ -160,13 +160,13 @@ def _tests(groups: Sequence[Group]) -> str:
     return table(["difference", "of means", "Mann-Whitney U", "p, two-tailed"], rows)
 
 
-def _scored(run: Run) -> list[Scored]:
+def _scored(run: Run) -> list[ScoredRun]:
     if not run.finished or not run.result["candidates"]:
         return []
     result = run.result
     main = next((c for c in result["candidates"] if "high" in c["picks"]), result["candidates"][0])
-    clients = {name: float(figures["test_f1"]) for name, figures in main.get("clients", {}).items()}
-    return [Scored(run, clients, main["objectives"], result["ledger"], result["rounds"])] if clients else []
+    clients = {name: float(metrics["test_f1"]) for name, metrics in main.get("clients", {}).items()}
+    return [ScoredRun(run, clients, main["objectives"], result["ledger"], result["rounds"])] if clients else []
 
 
 def _natural_order(path: Path) -> tuple[str, int, str]:
@@ -175,22 +175,26 @@ def _natural_order(path: Path) -> tuple[str, int, str]:
     return (stem, int(number), "") if number.isdecimal() else (path.name, 0, "")
 
 
-def draw_boxes(groups: Sequence[Group], path: Path) -> None:
+def draw_boxes(groups: Sequence[RunGroup], path: Path) -> Path:
     """Left: each group's runs. Right: each group's best run by training psi (else its median run), over clients."""
-    figure = Figure(figsize=(4 + 2.4 * len(groups), 4.2), layout="constrained")
-    seeds, clients = figure.subplots(1, 2, sharey=False)
-    labels = [group.name for group in groups]
-    seeds.boxplot([group.scores for group in groups], tick_labels=labels)
-    seeds.set_title("all runs: mean over clients")
-    clients.boxplot([list(_shown(group)) for group in groups], tick_labels=labels)
-    clients.set_title("one run: clients")
-    for axes in (seeds, clients):
+    figure = new_figure(4 + 2.4 * len(groups), 4.2)
+    panels = {
+        "all runs: mean over clients": [group.scores for group in groups],
+        "one run: clients": [_shown(group) for group in groups],
+    }
+    labels = [plain(group.name) for group in groups]
+    for axes, (title, values) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+        boxes = axes.boxplot(values, tick_labels=labels, patch_artist=True, medianprops={"color": INK})
+        for number, box in enumerate(boxes["boxes"]):
+            box.set(facecolor=PALETTE[number % len(PALETTE)], alpha=0.55, edgecolor=INK)
+        axes.set_title(title, fontsize=11, color=INK)
         axes.set_ylabel("weighted F1 on test rows")
-        axes.grid(axis="y", alpha=0.3)
-    figure.savefig(path, dpi=130)
+        tidy(axes)
+        axes.grid(axis="x", visible=False)
+    return save(figure, path)
 
 
-def _shown(group: Group) -> list[float]:
+def _shown(group: RunGroup) -> list[float]:
     ranked = sorted(group.runs, key=lambda run: run.score)
     chosen = group.best() or ranked[len(ranked) // 2]
     return list(chosen.clients.values())

@@ -1,4 +1,4 @@
-"""Tables for the terminal that are not about a run: who holds which classes, and how this installation is."""
+"""Tables for the terminal: classes per client, device profiles, costs, and the state of this installation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from atoll.data import Federated, catalogue
 from atoll.data.federated import histogram
 from atoll.devices import DeviceProfile
 from atoll.report.figures.canvas import short
-from atoll.report.figures.cost import QUANTITIES, Bill
+from atoll.report.figures.cost import QUANTITIES, RunCost
 from atoll.report.terminal import cell
 
-MOST_CLIENTS = 40  # more lines than that nobody reads: the middle ones are left out
+MOST_CLIENTS = 40  # a longer table leaves out the middle
 LIBRARIES = (
     "atoll",
     "torch",
@@ -52,8 +52,8 @@ def partition_table(federated: Federated) -> Table:
 
 
 def devices_table(profiles: Mapping[str, DeviceProfile]) -> Table:
-    """Device profiles with their figures, one column each."""
-    table = Table("figure")
+    """The properties of device profiles, one column per profile."""
+    table = Table("property")
     for name in profiles:
         table.add_column(cell(name), justify="right")
     rows: dict[str, list[float]] = {
@@ -63,33 +63,33 @@ def devices_table(profiles: Mapping[str, DeviceProfile]) -> Table:
         "nJ per MAC": [profile.joules_per_mac * 1e9 for profile in profiles.values()],
         "nJ per byte": [profile.joules_per_byte * 1e9 for profile in profiles.values()],
         "µs per layer": [profile.seconds_per_layer * 1e6 for profile in profiles.values()],
-        "layers in its table": [len(profile.layers.root) for profile in profiles.values()],
+        "layers in the table": [len(profile.layers.root) for profile in profiles.values()],
     }
-    for heading, figures in rows.items():
-        table.add_row(heading, *(f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}" for figure in figures))
+    for heading, values in rows.items():
+        table.add_row(heading, *(f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in values))
     table.caption = "\n".join(cell(f"{name}: {profile.description}") for name, profile in profiles.items())
     table.caption_justify = "left"
     return table
 
 
-def cost_table(bills: Sequence[Bill], against: Bill, device: str | None) -> Table:
-    """One column a run: of all clients together, of one client on average, and how many times `against`."""
+def cost_table(costs: Sequence[RunCost], against: RunCost, device: str | None) -> Table:
+    """One column per run: all clients together, the mean per client, and the ratio to `against`."""
     on = f" on a device '{device}'" if device else ""
-    table = Table("", title=cell(f"What it cost the clients{on}"))
-    for one in bills:
+    table = Table("", title=cell(f"Cost to the clients{on}"))
+    for one in costs:
         table.add_column(cell(one.name), justify="right")
-    table.add_row("rounds", *(f"{one.rounds:,}" for one in bills))
-    table.add_row("clients", *(f"{one.clients:,}" for one in bills))
-    clocks = [one.account.simulated_seconds for one in bills]
-    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in bills), end_section=not any(clocks))
-    if any(clocks):  # how long the whole search takes, not a sum over clients
+    table.add_row("rounds", *(f"{one.rounds:,}" for one in costs))
+    table.add_row("clients", *(f"{one.clients:,}" for one in costs))
+    clocks = [one.account.simulated_seconds for one in costs]
+    table.add_row("tasks", *(f"{one.account.tasks:,}" for one in costs), end_section=not any(clocks))
+    if any(clocks):  # the duration of the search, not a sum over clients
         table.add_row("virtual seconds", *(f"{seconds:,.4g}" for seconds in clocks), end_section=True)
     for name, words in QUANTITIES.items():
         if against.amount(name) is not None:
-            table.add_row(words, *(short(one.amount(name) or 0) for one in bills))
-            table.add_row("  a client", *(short(one.per_client(name) or 0) for one in bills))
+            table.add_row(words, *(short(one.amount(name) or 0) for one in costs))
+            table.add_row("  per client", *(short(one.per_client(name) or 0) for one in costs))
             times = f"  times that of {against.name}"
-            table.add_row(cell(times), *(_times(one.ratio(name, against)) for one in bills), end_section=True)
+            table.add_row(cell(times), *(_times(one.ratio(name, against)) for one in costs), end_section=True)
     return table
 
 
@@ -101,14 +101,14 @@ def _times(ratio: float | None) -> str:
 
 def health_table(data_dir: Path | None) -> Table:
     """Versions, cores and data."""
-    table = Table("what", "found")
+    table = Table("component", "found")
     table.add_row("python", platform.python_version())
     for name in LIBRARIES:
         try:
             table.add_row(name, version(name))
         except PackageNotFoundError:
             table.add_row(name, "[red]missing: run `make install`")
-    table.add_row("cores", f"{os.cpu_count()} (one worker each by default)")
+    table.add_row("cores", f"{os.cpu_count()} (by default one worker per core)")
     folder = data_dir or os.environ.get("ATOLL_DATA") or "none: set ATOLL_DATA or --data-dir"
     table.add_row("data folder", cell(str(folder)))
     present = [entry.name for entry in catalogue(data_dir) if entry.present]

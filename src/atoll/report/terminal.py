@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: progress while a run goes on, and a table of what came out."""
+"""Output in the terminal: the progress of a run, and a table of its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 class LiveProgress:
-    """A bar with round, best error, bytes and the time left."""
+    """A bar with the round, the best error, the bytes sent and received, and the remaining time."""
 
     def __init__(self, console: Console) -> None:
         self._best = math.inf
@@ -51,7 +51,7 @@ class LiveProgress:
 
 
 class PlainProgress:
-    """A line a round (or every few, in long runs), for logs and pipes."""
+    """One line per round (every few rounds in long runs), for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._best = math.inf
@@ -72,27 +72,27 @@ class PlainProgress:
 
 
 class NoProgress(PlainProgress):
-    """`--quiet`: failures only."""
+    """`--quiet`: only failed rounds."""
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
         pass
 
 
 def progress(console: Console, quiet: bool) -> LiveProgress | PlainProgress:
-    """The right kind for where the output goes."""
+    """The kind of progress that suits the output: a bar in a terminal, else lines."""
     if quiet:
         return NoProgress(console)
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)
 
 
 def show_run(console: Console, run: Run) -> None:
-    """A finished run's networks and what they cost; for an unfinished one, how far it is."""
+    """The networks and the cost of a finished run; for an unfinished one, its progress."""
     if not run.finished:
         done = run.rounds
         last = done[-1]["metrics"].get("error") if done else None
         error = "" if last is None else f", error {last:.4f}"
         state = f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished"
-        for text in (state, f"go on with: atoll resume {shlex.quote(str(run.path))}"):
+        for text in (state, f"continue with: atoll resume {shlex.quote(str(run.path))}"):
             console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         return
     result = run.result
@@ -103,7 +103,7 @@ def show_run(console: Console, run: Run) -> None:
     for name in names:
         table.add_column(cell(name.replace("_", " ")), justify="right")
     for candidate in result["candidates"]:
-        values = [_figure(name, candidate["objectives"].get(name)) for name in names]
+        values = [_objective(name, candidate["objectives"].get(name)) for name in names]
         table.add_row(cell(candidate["id"]), cell(", ".join(candidate["picks"])), *values)
     console.print(table)
     ledger = result["ledger"]
@@ -118,32 +118,34 @@ def show_run(console: Console, run: Run) -> None:
 
 
 def printable(text: str) -> str:
-    """Text that cannot command the terminal, whatever a file or a client is called: `\\x1b` is written out."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    """Text without control characters, which file and client names may contain: `\\x1b` is written out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def cell(text: str) -> str:
-    """Text from outside for a cell of a table: neither escape codes nor rich's own markup take effect."""
+    """External text for a table cell: neither escape codes nor rich markup take effect."""
     return escape(printable(text))
 
 
 def show_next(console: Console, run: Run) -> None:
-    """What to do with a finished run."""
+    """Suggest what to do with a finished run."""
     pick = next((pick for c in run.result["candidates"] for pick in c["picks"] if pick == "knee"), "high")
     evolved = any(c["architecture"].get("space") == "genome" for c in run.result["candidates"])
-    # A search that has come to its own end goes no further; its networks can be tuned.
+    # A search that has ended by its own rule cannot be continued, but its networks can be tuned.
     ended = next((c["about"]["ended"] for c in run.result["candidates"] if "ended" in c.get("about", {})), None)
     tune = f"atoll retrain {run.path} --from found --pick final  # the search is over: {ended}"
     for what, how in (
-        ("see it", f"atoll explain {run.path}" if evolved else f"atoll figures {run.path}"),
-        ("go further", tune if ended else f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
+        ("view it", f"atoll explain {run.path}" if evolved else f"atoll figures {run.path}"),
+        ("continue", tune if ended else f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
         ("use it", f"atoll.load({str(run.path)!r}).model({pick!r})  # in Python: an ordinary torch module"),
     ):
         console.print(f"{what + ':':<12}{how}", markup=False, highlight=False, soft_wrap=True)
 
 
 def amount(count: float) -> str:
-    """A number of bytes in words: 12.3 MB."""
+    """A number of bytes with its unit: 12.3 MB."""
     power = 0
     while count >= 1000 and power < len(UNITS) - 1:
         count, power = count / 1000, power + 1
@@ -151,11 +153,11 @@ def amount(count: float) -> str:
 
 
 def _words(metrics: dict[str, Any], best: float, total: Account) -> str:
-    now = f"error {metrics['error']:.4f}, best {best:.4f}" if "error" in metrics else "no error figure yet"
+    now = f"error {metrics['error']:.4f}, best {best:.4f}" if "error" in metrics else "no error measured yet"
     return f"{now}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}"
 
 
-def _figure(name: str, value: float | None) -> str:
+def _objective(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name.endswith(("error", "f1", "psi")):
@@ -165,13 +167,13 @@ def _figure(name: str, value: float | None) -> str:
 
 @contextmanager
 def downloading(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Gives a function (file, bytes so far, bytes in all or None) that keeps one bar per file."""
+    """Yields a function (file, bytes so far, total bytes or None) that updates one bar per file."""
     tasks: dict[str, TaskID] = {}
     bars = Progress(console=console)
 
     def advance(file: str, done: int, total: int | None) -> None:
         if file not in tasks:
-            bars.start()  # not before: where nothing is downloaded, nothing is drawn
+            bars.start()  # only now: without a download there is no bar
             tasks[file] = bars.add_task(escape(file), total=total)
         bars.update(tasks[file], completed=done, total=total)
 

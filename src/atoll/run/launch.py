@@ -185,9 +185,12 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
 def _manifest(experiment: Experiment, engine: Engine) -> dict[str, Any]:
     from atoll.training.determinism import record
 
+    method = find_method(experiment.method)
     return {
         "schema": 1,
         "method": settings_table(experiment.method),
+        "metrics_kind": method.metrics_kind,
+        "centralised": method.centralised,
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),

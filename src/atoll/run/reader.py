@@ -38,6 +38,17 @@ class Run:
         return self._json("manifest.json")
 
     @property
+    def metrics_kind(self) -> str:
+        """The kind of metrics that its rounds hold, see `atoll.run.metrics`."""
+        if "metrics_kind" not in self.manifest:
+            raise RunDirectoryError(
+                f"{self.path}: manifest.json does not name the kind of its metrics; an earlier version of Atoll made "
+                "this run, start it again",
+                code="old-run-directory",
+            )
+        return str(self.manifest["metrics_kind"])
+
+    @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from atoll.algorithms.neat.coding import Limits, problem_of
+from atoll.algorithms.neat.coding import GenomeLimits, problem_of
 from atoll.algorithms.neat.expression import Node, name_of, nodes_in_order
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered
@@ -153,7 +153,7 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     genome = Population(**{**genome.to_plain(), **values})
     outputs = 1 if arch.get("edges") else int(arch["classes"])
     features = math.prod(arch["input"]) // int(arch.get("steps", 1))
-    limits = Limits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
+    limits = GenomeLimits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
     reason = problem_of(genome, limits)
     if reason:
         raise ArchitectureError(f"a genome cannot be built: {reason}", code="unusable-genome")

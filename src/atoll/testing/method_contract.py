@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from atoll.config import Experiment, resolve
+from atoll.config import Experiment, resolve, settings_table
 from atoll.data import Federated
 from atoll.federation.base import Federation
 from atoll.federation.local import LocalFederation
 from atoll.methods import find_method
 from atoll.run.loop import Loop
+from atoll.run.metrics import KINDS
 from atoll.run.reader import Run, load
 from atoll.store import RunDirectory
 from atoll.testing.data import made_table
@@ -35,7 +37,10 @@ def comparable(run: Run) -> Outcome:
 
 
 class MethodContract:
-    """Derive and name the method; `settings` makes its runs short, `data` gives it something it can work on."""
+    """Derive and name the method, registered or as `module:Class`.
+
+    `settings` makes its runs short, `data` gives it something it can work on.
+    """
 
     method: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {"rounds": 4}
@@ -45,8 +50,8 @@ class MethodContract:
         return made_table()
 
     def experiment(self, seed: int) -> Experiment:
-        raw = {"method": self.method, "seed": seed, "data": {"name": "in-memory"}, self.method: self.settings}
-        return resolve(raw)
+        own = settings_table(self.method)
+        return resolve({"method": self.method, "seed": seed, "data": {"name": "in-memory"}, own: self.settings})
 
     # -- the promises -----------------------------------------------------------------------------------------------
 
@@ -115,6 +120,14 @@ class MethodContract:
             assert {"error", "macs", "params", "upload_bytes"} <= candidate["objectives"].keys()
             module = run.model(candidate["id"])
             assert module(torch.zeros(1, *shape)).shape == (1, self.data().schema.outputs)
+
+    def test_metrics_are_of_the_declared_kind(self, tmp_path_factory: TempPathFactory) -> None:
+        """Keys of the kind have values of its types; keys and kinds of the method's own are its own affair."""
+        kind = find_method(self.method).metrics_kind
+        if kind in KINDS:
+            declared = TypeAdapter(KINDS[kind])
+            for event in self.baseline(tmp_path_factory).rounds:
+                declared.validate_python(event["metrics"])
 
     # -- how they are tried -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from atoll.core.messages import Array, Part, Schema
+from atoll.core.messages import Array, Part, Schema, TaskSize
 
 
 class ClientData(Protocol):
@@ -23,9 +23,14 @@ class ClientData(Protocol):
 
 @dataclass
 class Client:
-    """`memory` lives on between the client's tasks; `rng` is this task's own stream."""
+    """`memory` lives on between the client's tasks; `rng` is this task's own stream.
+
+    `size` is what the task declares to a real site, whose limits were compared with it; None in a simulation. A job
+    whose payload can ask for more than a site can see must refuse what exceeds it.
+    """
 
     data: ClientData
     memory: dict[str, Any]
     rng: np.random.Generator
     device: str = "cpu"
+    size: TaskSize | None = None

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.neat.islands import configurations, grown
-from atoll.algorithms.neat.coding import Limits, decode, encode, read, to_json
+from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, read, to_json
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered, split_name
 from atoll.algorithms.neat.settings import NeatSettings
-from atoll.core.checks import GenomeBytes, from_plain, inspect, to_plain
+from atoll.core.checks import from_plain, inspect, to_plain
 
-OUT, LIMITS = OUTPUTS_FROM, Limits(2, 1, 10, 20, 30.0, False)
+OUT, LIMITS = OUTPUTS_FROM, GenomeLimits(2, 1, 10, 20, 30.0, False)
 A, B = split_name(0, OUT, 1), split_name(1, OUT, 1)
 
 
@@ -28,7 +28,7 @@ def test_a_genome_arrives_as_it_left(told: NeatSettings, seed: int) -> None:
     for place in range(len(population)):
         genome = population[place]
         code = encode(genome, told.inputs, told.outputs)
-        arrived = decode(code, Limits.of(told))
+        arrived = decode(code, GenomeLimits.of(told))
         for name, values in genome.to_plain().items():
             assert np.array_equal(getattr(arrived, name), values), name
         assert len(code) < len(to_json(genome)) / 3

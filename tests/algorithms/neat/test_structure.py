@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.neat.islands import configurations, grown
-from atoll.algorithms.neat.coding import Limits, problem_of
+from atoll.algorithms.neat.coding import GenomeLimits, problem_of
 from atoll.algorithms.neat.population import OUTPUTS_FROM, split_name
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.variation import add_connection, add_node, closes_circle, delete_node
@@ -64,4 +64,4 @@ def test_limits_hold() -> None:
 def test_whatever_is_bred_is_sound(told: NeatSettings, seed: int) -> None:
     population = grown(told, seed, 0)
     for place in range(len(population)):
-        assert problem_of(population[place], Limits.of(told)) == ""
+        assert problem_of(population[place], GenomeLimits.of(told)) == ""

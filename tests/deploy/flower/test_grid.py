@@ -18,7 +18,7 @@ from atoll.data import Federated
 from atoll.deploy.flower.mail import content, frame_of
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.transport import FlowerFederation, FlowerTransport, RunContext
-from atoll.deploy.site import Node, Site
+from atoll.deploy.site import Site, SiteNode
 from atoll.federation.base import Federation
 from atoll.federation.journal import Journal
 from atoll.federation.local import LocalFederation
@@ -30,7 +30,7 @@ RUN = "0123456789abcdef"
 
 def handler(data: Federated, name: str, folder: Path) -> Handler:
     """A site that plays one client of `data`."""
-    node = Node(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
+    node = SiteNode(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
 
     def handle(message: Message) -> Message:
         frame = frame_of(message)

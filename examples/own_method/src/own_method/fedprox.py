@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from atoll.clients import jobs
-from atoll.core.messages import Payload, Tensors
+from atoll.clients import Client, jobs
+from atoll.methods.base import Payload, Tensors
 from atoll.methods.fedavg import FedAvg, FedAvgConfig
 from atoll.training import sgd
-from atoll.training.client import Client
 
 if TYPE_CHECKING:
     from atoll.training.sgd import Objective

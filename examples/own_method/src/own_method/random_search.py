@@ -8,10 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from atoll.clients import LocalTraining, evaluate, metrics_of, resumed, train_models
-from atoll.core.messages import Schema, Tensors
-from atoll.federation.base import Federation
-from atoll.methods.base import Candidate, Method, MethodConfig, Metrics
-from atoll.rng import Generator
+from atoll.methods.base import Candidate, Federation, Generator, Method, MethodConfig, Metrics, Schema, Tensors
 from atoll.spaces.choice import plan, space
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,12 @@ import numpy.typing as npt
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.population import HIDDEN_FROM, OUTPUTS_FROM, Codes, Ends, Names, Population
 from atoll.algorithms.neat.settings import NeatSettings
+from atoll.core import checks
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The frame a genome must keep within."""
+class GenomeLimits:
+    """How large a genome may be, and which values it may hold."""
 
     inputs: int
     outputs: int
@@ -35,7 +37,7 @@ class Limits:
     recurrent: bool
 
     @classmethod
-    def of(cls, settings: NeatSettings) -> Limits:
+    def of(cls, settings: NeatSettings) -> Self:
         return cls(
             settings.inputs,
             settings.outputs,
@@ -46,7 +48,7 @@ class Limits:
         )
 
 
-def problem_of(genome: Population, limits: Limits) -> str:
+def problem_of(genome: Population, limits: GenomeLimits) -> str:
     """Why this genome must not be used; empty if nothing is wrong. The cost grows with its size only linearly."""
     hidden = genome.node[limits.outputs :]
     if len(hidden) > limits.hidden or len(genome.source) > limits.connections:
@@ -60,7 +62,7 @@ def problem_of(genome: Population, limits: Limits) -> str:
     return _values(genome, limits) or _connections(genome, hidden, limits)
 
 
-def _values(genome: Population, limits: Limits) -> str:
+def _values(genome: Population, limits: GenomeLimits) -> str:
     for what in ("bias", "response", "weight"):
         values: npt.NDArray[np.float32] = getattr(genome, what)
         if not np.isfinite(values).all():
@@ -72,7 +74,7 @@ def _values(genome: Population, limits: Limits) -> str:
     return ""
 
 
-def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: Limits) -> str:
+def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: GenomeLimits) -> str:
     source, target = genome.source, genome.target
     if not (np.isin(source, hidden) | (source < limits.inputs)).all():
         return "a connection comes from a node that is not there, or from an output"
@@ -130,7 +132,7 @@ def encode(genome: Population, inputs: int, outputs: int) -> Codes:
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8).copy()
 
 
-def decode(code: Codes, limits: Limits) -> Population:
+def decode(code: Codes, limits: GenomeLimits) -> Population:
     """The genome of these bytes; a `ValueError` with the reason if they are not a sound one."""
     reason, genome = read(code, limits)
     if genome is None:
@@ -138,7 +140,7 @@ def decode(code: Codes, limits: Limits) -> Population:
     return genome
 
 
-def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
+def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
     """A reason and nothing, or no reason and the genome. Sizes are checked before anything is built."""
     data = code.tobytes()
     if len(data) < HEAD or data[0] != VERSION or data[1] not in (0, RESPONSES):
@@ -184,6 +186,18 @@ def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
     return (reason, None) if reason else ("", genome)
 
 
+@checks.register
+@dataclass(frozen=True)
+class GenomeBytes(GenomeLimits):
+    """The bytes of one sound genome within these limits: what a reply must hold."""
+
+    def problem(self, value: Any) -> str | None:
+        if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 1:
+            return "schema: something else where the bytes of a genome were expected"
+        reason, _ = read(value, self)
+        return f"genome: {reason}" if reason else None
+
+
 def to_json(genome: Population) -> str:
     """The genome as compact JSON text: what it would take to send it readable."""
     nodes = zip(genome.node.tolist(), genome.bias, genome.response, genome.activation, genome.aggregation, strict=True)
@@ -218,7 +232,7 @@ def _places(names: Names, hidden: Names, order: Ends, inputs: int, outputs: int)
     return places.astype("<u2")
 
 
-def _ports(hidden: Names, limits: Limits) -> Names:
+def _ports(hidden: Names, limits: GenomeLimits) -> Names:
     inputs = np.arange(limits.inputs, dtype=np.uint64)
     outputs = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
     return np.concatenate([inputs, outputs, hidden])

@@ -66,7 +66,7 @@ TYPES: dict[str, type[Any]] = {
 @dataclass(frozen=True)
 class Population:
     """Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]`, its outputs first and in order, and the connections
-    (connections) `connection_ends[g]:connection_ends[g + 1]`. Inputs are not listed."""
+    `connection_ends[g]:connection_ends[g + 1]`. Inputs are not listed."""
 
     node_ends: Ends
     node: Names
@@ -94,7 +94,7 @@ class Population:
 
     @property
     def connection_owner(self) -> Ends:
-        """The genome of each connection."""
+        """The genome of each link."""
         return np.repeat(np.arange(len(self)), np.diff(self.connection_ends))
 
     def take(self, positions: Sequence[int] | Ends) -> Population:
@@ -136,7 +136,8 @@ def joined(populations: Sequence[Population]) -> Population:
 
 
 def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]) -> Population:
-    """A population from lists: for each genome its node rows (as NODE_GENES) and connection rows (as LINK_GENES)."""
+    """A population from lists: for each genome its node rows (as NODE_GENES) and connection rows (as
+    CONNECTION_GENES)."""
     genes: dict[str, Any] = {}
     for names, rows in ((NODE_GENES, nodes), (CONNECTION_GENES, connections)):
         flat = [row for genome in rows for row in genome]

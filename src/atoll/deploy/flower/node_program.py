@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from atoll.deploy.flower.mail import content, frame_of
-from atoll.deploy.site import Node, Site, logging_to_stderr
+from atoll.deploy.site import Site, SiteNode, logging_to_stderr
 from atoll.errors import SiteError
 
 app = ClientApp()
@@ -50,7 +50,7 @@ def reply(message: Message, context: Context) -> Message:
         raise SiteError("a message that carries no letter of Atoll's", code="not-our-message")
     kind = message.metadata.message_type.partition(".")[2]
     with logging_to_stderr():
-        return Message(content(Node(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
+        return Message(content(SiteNode(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
 
 
 def site_of(config: Mapping[str, object]) -> Site:

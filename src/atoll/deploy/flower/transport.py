@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -143,6 +143,7 @@ class FlowerTransport:
             "method": context.method,
             "job": task.job,
             "payload": task.payload,
+            "size": asdict(task.size),
             "seed": context.seed,
             "round": envelope.round,
             "number": envelope.number,

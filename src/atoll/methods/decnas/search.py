@@ -60,6 +60,7 @@ class Decnas(Method[DecnasState]):
     """The server's side: the cloud."""
 
     name: ClassVar[str] = "decnas"
+    metrics_kind: ClassVar[str] = "pruning"
     summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
     Config: ClassVar[type[DecnasConfig]] = DecnasConfig
     State: ClassVar[type[DecnasState]] = DecnasState

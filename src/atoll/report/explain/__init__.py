@@ -1,1 +1,1 @@
-"""What explains an evolved network, as files."""
+"""Files that explain an evolved network."""

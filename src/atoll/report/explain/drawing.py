@@ -1,4 +1,4 @@
-"""An evolved network as a picture (SVG): inputs that are used, nodes by level, links with their weights."""
+"""An evolved network as SVG: the inputs that are used, nodes by level, connections with their weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from atoll.algorithms.neat.expression import Node, nodes_in_order, used_inputs
 from atoll.algorithms.neat.population import Population, is_hidden, is_input
 from atoll.core.messages import Schema
-from atoll.report.explain.formula import Wording, number
+from atoll.report.explain.formula import NodeNames, number
 
 ACROSS, DOWN, EDGE = 230, 94, 50
 INPUT, HIDDEN, OUTPUT = "#d9d9d9", "#ffffff", "#a6cee3"  # as in the paper's Fig. 3
@@ -15,9 +15,9 @@ POSITIVE, NEGATIVE = "#2166ac", "#b2182b"
 
 
 def drawing(network: Population, schema: Schema, recurrent: bool = False, steps: int = 1, bins: bool = False) -> str:
-    """SVG text. Names from outside are escaped."""
+    """SVG text. External names are escaped."""
     nodes = nodes_in_order(network, recurrent)
-    words = Wording.of(nodes, schema, steps, bins)
+    words = NodeNames.of(nodes, schema, steps, bins)
     places, width, height = _places(nodes, used_inputs(network), recurrent)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [

@@ -1,4 +1,4 @@
-"""All that explains an evolved network, as files: picture, formulas, features used, and the network to take away."""
+"""The files that explain an evolved network: drawing, formulas, features used, and the exported network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def explain(run: Run, pick: str, out: Path, onnx: bool = False) -> list[Path]:
     arch = model.architecture
     if arch.get("space") != "genome":
         raise RunDirectoryError(
-            f"{run.path}: '{pick}' is no evolved network (space {arch.get('space')!r}); see `atoll show`",
+            f"{run.path}: '{pick}' is not an evolved network (space {arch.get('space')!r}); see `atoll show`",
             code="not-an-evolved-network",
         )
     network = genome_of(arch, model.weights)
@@ -56,7 +56,7 @@ def explain(run: Run, pick: str, out: Path, onnx: bool = False) -> list[Path]:
 
 
 def _importance(run: Run, pick: str) -> dict[str, Any]:
-    """What the clients measured at the end of the run: feature number -> how much the fitness falls without it."""
+    """Feature number -> loss of fitness without it, as the clients measured it at the end of the run."""
     if not run.finished:
         return {}
     for candidate in run.result["candidates"]:
@@ -67,7 +67,7 @@ def _importance(run: Run, pick: str) -> dict[str, Any]:
 
 
 def _features(used: list[int], model: Model, steps: int, importance: dict[str, Any]) -> str:
-    """CSV, the most important first; a name that a spreadsheet would take for a formula gets an apostrophe."""
+    """CSV, the most important first; a name that a spreadsheet would read as a formula gets an apostrophe."""
     names = feature_names(model.schema, steps)
     rows = [(place, names[place], importance.get(str(place))) for place in used]
     rows.sort(key=lambda row: (-(row[2] if row[2] is not None else -1.0), row[0]))

@@ -1,4 +1,4 @@
-"""An evolved network as formulas with the names of its features, like the paper's Eq. 3."""
+"""An evolved network as formulas over the names of its features, like the paper's Eq. 3."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MEANING = {
 
 
 @dataclass(frozen=True)
-class Wording:
-    """What nodes are called: features and classes by their names, hidden nodes h1, h2, ... in order of computing."""
+class NodeNames:
+    """Names of nodes: features and classes have their own, hidden nodes are h1, h2, ... in order of evaluation."""
 
     names: dict[int, str]
 
     @classmethod
-    def of(cls, nodes: list[Node], schema: Schema, steps: int = 1, bins: bool = False) -> Wording:
+    def of(cls, nodes: list[Node], schema: Schema, steps: int = 1, bins: bool = False) -> NodeNames:
         names = dict(enumerate(feature_names(schema, steps)))
         outputs = ["value"] if bins else list(schema.classes)
         names |= {OUTPUTS_FROM + place: name for place, name in enumerate(outputs)}
@@ -36,7 +36,7 @@ class Wording:
 
 
 def feature_names(schema: Schema, steps: int = 1) -> list[str]:
-    """The inputs' names; those of a step in time are those of the first step."""
+    """The names of the inputs; with several time steps, those of the first step."""
     count = 1
     for size in schema.shape:
         count *= size
@@ -45,25 +45,25 @@ def feature_names(schema: Schema, steps: int = 1) -> list[str]:
 
 
 def formulas(network: Population, schema: Schema, recurrent: bool = False, steps: int = 1, bins: bool = False) -> str:
-    """One line a node, in order of computing, then what the functions mean."""
+    """One line per node, in order of evaluation, then the definitions of the functions."""
     nodes = nodes_in_order(network, recurrent)
-    words = Wording.of(nodes, schema, steps, bins)
+    words = NodeNames.of(nodes, schema, steps, bins)
     hidden_first = sorted(nodes, key=lambda node: not is_hidden(node.name)) if not recurrent else nodes
     lines = [f"{words[node.name]} = {_formula(node, words, recurrent)}" for node in hidden_first]
     meanings = [MEANING[name] for name in sorted({node.activation for node in nodes})]
     notes = ["", "where", *(f"  {meaning}" for meaning in meanings)]
     if recurrent:
         notes.append("  [t-1] is the value one step earlier, 0 before the first")
-    notes.append("Features are as the network sees them: scaled as the run's settings say.")
+    notes.append("Features are as the network receives them: scaled according to the run's settings.")
     return "\n".join(lines + notes) + "\n"
 
 
 def number(value: float) -> str:
-    """Short, for reading; the exported file has every digit."""
+    """Short, for reading; the exported file has all digits."""
     return f"{value:.4g}"
 
 
-def _formula(node: Node, words: Wording, recurrent: bool) -> str:
+def _formula(node: Node, words: NodeNames, recurrent: bool) -> str:
     if recurrent and not node.connections:
         return "0"
     terms = []

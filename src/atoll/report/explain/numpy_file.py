@@ -1,4 +1,4 @@
-"""An evolved network as one Python file that needs numpy and nothing else."""
+"""An evolved network as one Python file that needs only numpy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def numpy_file(
     passes: int = 1,
     edges: tuple[float, ...] = (),
 ) -> str:
-    """The file's text. Names from outside appear only as quoted text."""
+    """The text of the file. External names appear only as quoted strings."""
     nodes = nodes_in_order(network, recurrent)
     hidden = [node.name for node in nodes if is_hidden(node.name)]
     symbol = {name: f"hidden_{number}" for number, name in enumerate(hidden, start=1)}

@@ -1,4 +1,4 @@
-"""What all pictures share: paper, colours, and where they are written. matplotlib is imported when one is drawn."""
+"""What all figures share: size, colours, labels, files. matplotlib is imported only when a figure is drawn."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = ("png", "svg")
-# Okabe and Ito's palette, which people with any kind of colour vision can tell apart.
+FORMATS = ("png", "svg")
+# Okabe and Ito's palette, which can be distinguished with any kind of colour vision.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, FAINT = "#3b3b3b", "#9a9a9a"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
@@ -20,7 +20,7 @@ SCALES = ((1e9, "billions", "G"), (1e6, "millions", "M"), (1e3, "thousands", "k"
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure without pyplot, whose global state would keep every picture alive."""
+    """A figure without pyplot, whose global state would keep every figure in memory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,7 +30,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def tidy(axes: Axes) -> None:
-    """The common look: no box, a faint grid behind the data."""
+    """The common style: no frame, a faint grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=9)
@@ -45,11 +45,11 @@ def whole_rounds(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture as its ending says, making the folder."""
-    if path.suffix.lower().lstrip(".") not in KINDS:
+    """Write the figure in the format of its suffix; the folder is made if necessary."""
+    if path.suffix.lower().lstrip(".") not in FORMATS:
         raise ConfigError(
-            f"'{path}': pictures are written as .png or .svg; end the name with one of them",
-            code="unknown-picture-format",
+            f"'{path}': figures are written as .png or .svg; end the name with one of them",
+            code="unknown-figure-format",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def scale(largest: float) -> tuple[float, str]:
-    """By what to divide amounts up to `largest` so that they are short numbers, and the word for it."""
+    """The divisor that makes amounts up to `largest` short numbers, and its word."""
     return next(((factor, word) for factor, word, _ in SCALES if largest >= factor), (1.0, ""))
 
 
@@ -73,9 +73,9 @@ def short(amount: float) -> str:
 
 
 def plain(text: str, longest: int = 40) -> str:
-    """A name as a label: matplotlib reads dollar signs as mathematics, and long names push the picture away.
+    """A name as a label: dollar signs are escaped, which matplotlib reads as mathematics, and long names are cut.
 
-    It is cut in the middle, because names differ at their beginning and paths at their end.
+    They are cut in the middle, because names differ at the beginning and paths at the end.
     """
     half = longest // 2
     short_text = text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"

@@ -1,8 +1,8 @@
-"""Found cells as graphs: inputs, four nodes, their operations, and the output.
+"""Cells as graphs: inputs, four nodes, their operations, and the output.
 
-Every operation has a row of its own and the boxes descend like stairs from left to right, so that nothing can lie on
-anything else whatever the genotype: a state's line runs down from its box, a dot marks where an operation takes it, and
-lines only ever cross. A line has the colour of the state that it carries.
+Every operation has its own row, and the boxes descend from left to right, so that nothing overlaps for any genotype: a
+state's line runs down from its box, a dot marks where an operation reads it, and lines can only cross. A line has the
+colour of the state that it carries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atoll.errors import RunDirectoryError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -25,13 +25,14 @@ from atoll.report.figures.canvas import (
     save,
     short,
 )
+from atoll.report.figures.tracks import architectures
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OFFERED = ("best", "high")  # picks under which a search puts found cells on offer before its end
-TITLES = {"normal": "normal cell", "reduce": "reduction cell (what takes an input halves the image)"}
+SNAPSHOTS = ("best", "high")  # picks of snapshots that can hold cells
+TITLES = {"normal": "normal cell", "reduce": "reduction cell (operations on an input halve the image)"}
 STATES = ("$c_{k-2}$", "$c_{k-1}$", "0", "1", "2", "3")
 LINES = (INK, VERMILLION, BLUE, GREEN, PURPLE, ORANGE)  # of the states
 FILLS = {"skip": "#f2f2f2", "max": "#f9e3c0", "avg": "#f9e3c0", "sep": "#cfe4f2", "dil": "#cdebe1"}
@@ -44,7 +45,7 @@ NODE = 0.3  # radius
 
 
 def cells_of(run: Run) -> dict[str, dict[str, Any]]:
-    """Name -> architecture of every network of found cells that a run has; of equal cells the first."""
+    """Name -> architecture of every network of cells that a run has; of networks with equal cells, the first."""
     found: dict[str, dict[str, Any]] = {}
     for name, architecture in _networks(run):
         same = any(one["genotype"] == architecture["genotype"] for one in found.values())
@@ -69,12 +70,7 @@ def _networks(run: Run) -> list[tuple[str, dict[str, Any]]]:
     if run.finished:
         named = [(candidate["id"], candidate["architecture"]) for candidate in run.result["candidates"]]
     else:
-        named = []
-        for pick in OFFERED:
-            try:
-                named.append((pick, run.load_model(pick).architecture))
-            except RunDirectoryError:
-                continue  # none on offer, or not of this name
+        named = list(architectures(run, SNAPSHOTS).items())
     return [(name, arch) for name, arch in named if arch.get("form") == "genotype"]
 
 
@@ -90,7 +86,7 @@ def _draw_cell(axes: Axes, pairs: Sequence[Sequence[Any]]) -> None:
     rows = len(pairs)
     places = _places(rows // KEPT)
     right = places[-1][0] + 1.3
-    last = {source: row for row, (_, source) in enumerate(_ordered(pairs))}  # how far down a state is taken
+    last = {source: row for row, (_, source) in enumerate(_ordered(pairs))}  # the last row that reads a state
     for state, (x, y) in enumerate(places):
         if state in last:
             axes.plot([x, x], [-y, -last[state]], color=LINES[state], linewidth=1.6, zorder=1)
@@ -108,13 +104,13 @@ def _draw_cell(axes: Axes, pairs: Sequence[Sequence[Any]]) -> None:
 
 
 def _places(nodes: int) -> list[tuple[float, float]]:
-    """Where the states are, across and down: both inputs above all rows, each node beside its two operations."""
+    """The position of each state: both inputs above all rows, each node next to its two operations."""
     inputs = [(0.0, -1.1), (INPUT_STEP, -1.1)]
     return inputs + [(FIRST + BOX + 0.75 + ACROSS * node, KEPT * node + 0.5) for node in range(nodes)]
 
 
 def _ordered(pairs: Sequence[Sequence[Any]]) -> list[tuple[str, int]]:
-    """The operations row by row: node after node, each node's by their sources."""
+    """The operations row by row: by node, then by source."""
     rows = []
     for start in range(0, len(pairs), KEPT):
         rows += sorted(((str(word), int(source)) for word, source in pairs[start : start + KEPT]), key=lambda p: p[1])
@@ -122,7 +118,7 @@ def _ordered(pairs: Sequence[Sequence[Any]]) -> list[tuple[str, int]]:
 
 
 def _draw_operation(axes: Axes, word: str, row: int, source: float, colour: str, node: tuple[float, float]) -> None:
-    """From the source's line along the row into the operation, and on to the node."""
+    """From the source's line along the row into the operation, and from there to the node."""
     left = FIRST + ACROSS * (row // KEPT)
     axes.plot([source], [-row], marker="o", markersize=4.5, color=colour, zorder=2)
     _arrow(axes, (source, -row), (left, -row), colour)
@@ -155,3 +151,20 @@ def _box(axes: Axes, centre: tuple[float, float], size: tuple[float, float], fil
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     style = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
     axes.annotate("", end, start, arrowprops=style, zorder=2)
+
+
+def _named(runs: Runs) -> dict[str, dict[str, Any]]:
+    """The networks of all runs, named with their run if there are several."""
+    return {
+        f"{run_name}, {name}" if len(runs) > 1 else name: architecture
+        for run_name, run in runs.items()
+        for name, architecture in cells_of(run).items()
+    }
+
+
+CELLS = Figure(
+    "cells",
+    "normal and reduction cell of networks that are built of cells",
+    lambda run: bool(cells_of(run)),
+    lambda runs, path, _: draw_cells(_named(runs), path),
+)

@@ -1,4 +1,4 @@
-"""The front: error against cost of networks that no other one beats in both (real-time paper, Fig. 8 and 10)."""
+"""The front: error against cost of the non-dominated networks (real-time paper, Fig. 8 and 10)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, scale, tidy
-from atoll.report.figures.tracks import Point, fixed_macs, front, tracks
+from atoll.report.figures.tracks import FrontPoint, fixed_macs, front, tracks
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ COSTS = {
     "latency": "seconds of one round on a client",
     "connections": "weights of one upload, mean of the clients",
 }
-# Shape, size, and where the word stands: High is the lowest point of its front, so below it there is room.
+# Shape, size, and offset of the label: High is the lowest point of its front, so there is space below it.
 MARKS = {
     "high": ("o", 130, (9, -14)),
     "knee": ("D", 100, (9, 8)),
@@ -32,9 +33,9 @@ MARKS = {
 
 
 def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
-    """All points of each run's front, its picks marked; fixed networks of `beside` for comparison.
+    """All points of each run's front, with its picks marked; fixed networks of `beside` for comparison.
 
-    Filled points are validation errors, which the search went by; rings are the same networks on test data.
+    Filled points are validation errors, which the search minimised; rings are the same networks on test data.
     """
     fronts = {name: points for name, run in runs.items() if (points := front(run))}
     if not fronts:
@@ -48,7 +49,7 @@ def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | 
     return save(figure, path)
 
 
-def _panel(axes: Axes, fronts: Mapping[str, Sequence[Point]], cost: str, beside: Mapping[str, Run]) -> None:
+def _panel(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], cost: str, beside: Mapping[str, Run]) -> None:
     values = [point.costs[cost] for points in fronts.values() for point in points if cost in point.costs]
     fixed = {name: macs for name, run in beside.items() if tracks(run) and (macs := fixed_macs(run)) is not None}
     factor, word = scale(max([*values, *fixed.values()], default=1.0))
@@ -66,9 +67,9 @@ def _panel(axes: Axes, fronts: Mapping[str, Sequence[Point]], cost: str, beside:
     tidy(axes)
 
 
-def _draw_points(axes: Axes, points: Sequence[Point], costs: Sequence[float], colour: str) -> None:
+def _draw_points(axes: Axes, points: Sequence[FrontPoint], costs: Sequence[float], colour: str) -> None:
     errors = [100 * point.error for point in points]
-    # Between two points nothing was found: the dominated region has a corner there, not a slope.
+    # There is no network between two points: the dominated region has a corner there, not a slope.
     axes.step(costs, errors, where="pre", color=colour, alpha=0.45, linewidth=1.2, zorder=2)
     for point, x, y in zip(points, costs, errors, strict=True):
         if point.test_error is not None:
@@ -82,7 +83,7 @@ def _draw_points(axes: Axes, points: Sequence[Point], costs: Sequence[float], co
 
 
 def _draw_fixed(axes: Axes, name: str, run: Run, macs: float) -> None:
-    """A network that was not searched for: a star at its last error."""
+    """A network that is not the result of a search: a star at its last error."""
     track = tracks(run)[0]
     for errors, face in ((track.test, "white"), (track.validation, INK)):
         if errors:
@@ -92,11 +93,11 @@ def _draw_fixed(axes: Axes, name: str, run: Run, macs: float) -> None:
     axes.annotate(plain(name), (macs, last), (-10, 8), textcoords="offset points", ha="right", fontsize=9, color=INK)
 
 
-def _tested(fronts: Mapping[str, Sequence[Point]]) -> bool:
+def _tested(fronts: Mapping[str, Sequence[FrontPoint]]) -> bool:
     return any(point.test_error is not None for points in fronts.values() for point in points)
 
 
-def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[Point]], fixed: Mapping[str, float]) -> None:
+def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], fixed: Mapping[str, float]) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
@@ -104,9 +105,15 @@ def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[Point]], fixed: Mappi
         for number, name in enumerate(fronts)
     ]
     if _tested(fronts):
-        for face, label in ((INK, "on validation data (decides)"), ("white", "the same network on test data")):
+        for face, label in (
+            (INK, "on validation data (used by the search)"),
+            ("white", "the same network on test data"),
+        ):
             entries.append(Line2D([], [], color=INK, linestyle="none", marker="o", markersize=5, label=label))
             entries[-1].set_markerfacecolor(face)
     if fixed:
         entries.append(Line2D([], [], color=INK, linestyle="none", marker="*", markersize=10, label="fixed network"))
     axes.legend(handles=entries, frameon=False, fontsize=9, labelcolor=INK)
+
+
+FRONT = Figure("front", "error against cost of the networks of a front", lambda run: bool(front(run)), draw_front)

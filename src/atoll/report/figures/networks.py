@@ -1,4 +1,4 @@
-"""Found networks as rows of blocks: which branch each choice block takes, its channels, and where the MACs go."""
+"""Networks of the choice space as rows of blocks: the branch of each block, its channels and its MACs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import BLUE, FAINT, GREEN, INK, ORANGE, SKY, new_figure, plain, save, short
+from atoll.report.figures.tracks import PICKS, architectures, rounds_of
+from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,12 +25,12 @@ COLOURS = {
     "bottleneck": ORANGE,
     "end": "#d9d9d9",  # input, stem and head, which every network has
 }
-LIGHT = {"identity", "inverted", "bottleneck", "dense", "end"}  # dark writing stands out on these
+LIGHT = {"identity", "inverted", "bottleneck", "dense", "end"}  # these have dark text
 
 
 @dataclass(frozen=True)
-class Box:
-    """One part of a network in the picture."""
+class BlockBox:
+    """One part of a network in the figure."""
 
     kind: str
     word: str
@@ -36,39 +39,39 @@ class Box:
     macs: int
 
 
-def boxes(architecture: Mapping[str, Any]) -> list[Box]:
+def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
     """The parts that a sub-model of the choice space executes, from stem to head."""
     from atoll.spaces.choice.plan import key_of, plan
 
     whole, key = plan(architecture), key_of(architecture)
     if key is None:
-        raise ConfigError("a master has no single row of blocks to draw; give it a key", code="key-not-given")
+        raise ConfigError("a master has no single row of blocks to draw; give a key", code="key-not-given")
     image = len(architecture["input"]) == 3
     lists = architecture["channels"] if image else architecture["widths"]
     height, width = architecture["input"][1:] if image else (0, 0)
     stem = whole.stem.layers[0].outputs
-    found = [Box("end", "stem", _channels(stem, image), _pixels(height, width), whole.stem.macs)]
+    found = [BlockBox("end", "stem", _channels(stem, image), _pixels(height, width), whole.stem.macs)]
     before = stem
     for block, branch, after in zip(whole.blocks, key, lists, strict=True):
         if after != before:
             height, width = (height + 1) // 2, (width + 1) // 2
         word = whole.words[branch]
-        found.append(Box(word, word, _channels(after, image), _pixels(height, width), block[branch].macs))
+        found.append(BlockBox(word, word, _channels(after, image), _pixels(height, width), block[branch].macs))
         before = after
-    return [*found, Box("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]
+    return [*found, BlockBox("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]
 
 
 def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
-    """One row of blocks for each architecture, with its heading; below every block its MACs, to one scale for all."""
+    """One row of blocks per architecture, under its heading; below every block its MACs, on one common scale."""
     if not networks:
         raise ConfigError("no network to draw yet", code="nothing-to-draw")
     rows = {heading: boxes(architecture) for heading, architecture in networks.items()}
     longest = max(len(row) for row in rows.values())
-    dearest = max(1, *(box.macs for row in rows.values() for box in row))
+    largest = max(1, *(box.macs for row in rows.values() for box in row))
     figure = new_figure(max(6.0, 1.12 * longest), 2.3 * len(rows))
     panels = figure.subplots(len(rows), 1, squeeze=False)
     for axes, (heading, row) in zip(panels[:, 0], rows.items(), strict=True):
-        _draw_row(axes, row, dearest)
+        _draw_row(axes, row, largest)
         axes.set_xlim(-0.75, longest)
         axes.set_ylim(-0.95, 1.12)
         axes.axis("off")
@@ -76,21 +79,21 @@ def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path
     return save(figure, path)
 
 
-def _draw_row(axes: Axes, row: Sequence[Box], dearest: int) -> None:
+def _draw_row(axes: Axes, row: Sequence[BlockBox], largest: int) -> None:
     for place, box in enumerate(row):
         if place:
             axes.annotate("", (place + 0.08, 0.5), (place - 0.08, 0.5), arrowprops={"arrowstyle": "->", "color": FAINT})
         _draw_box(axes, place, box)
-        depth = 0.6 * box.macs / dearest
+        depth = 0.6 * box.macs / largest
         axes.bar(place + 0.5, -depth, width=0.5, bottom=-0.1, color=INK, alpha=0.55)
         axes.text(place + 0.5, -0.15 - depth, short(box.macs), ha="center", va="top", fontsize=8, color=INK)
     axes.text(-0.05, -0.12, "MACs", ha="right", va="top", fontsize=8, color=INK)
 
 
-def _draw_box(axes: Axes, place: int, box: Box) -> None:
+def _draw_box(axes: Axes, place: int, box: BlockBox) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    skipped = box.kind == "identity" and box.macs == 0  # nothing at all happens here
+    skipped = box.kind == "identity" and box.macs == 0  # the block passes its input on
     shape = FancyBboxPatch(
         (place + 0.13, 0.05),
         0.74,
@@ -115,3 +118,42 @@ def _channels(number: int, image: bool) -> str:
 
 def _pixels(height: int, width: int) -> str:
     return f"{height} x {width}" if height else ""
+
+
+def _found(run: Run) -> dict[str, tuple[list[str], dict[str, Any]]]:
+    """Key -> picks and architecture, for High and Knee of a search over choice blocks."""
+    found: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for pick, architecture in architectures(run, PICKS).items():
+        if architecture.get("space") == "choice":
+            key = "".join(str(branch) for branch in architecture["key"])
+            found.setdefault(key, ([], architecture))[0].append(pick)
+    return found
+
+
+def _headed(runs: Runs) -> dict[str, dict[str, Any]]:
+    """Heading -> architecture, for the networks of all runs."""
+    return {
+        (f"{name}, " if len(runs) > 1 else "") + _heading(picks, key, run): architecture
+        for name, run in runs.items()
+        for key, (picks, architecture) in _found(run).items()
+    }
+
+
+def _heading(picks: Sequence[str], key: str, run: Run) -> str:
+    text = f"{' and '.join(pick.title() for pick in picks)}: {key}"
+    metrics = rounds_of(run)[-1].get(picks[0], {})
+    if "macs" in metrics:
+        text += f", {short(metrics['macs'])} MACs"
+    if "error" in metrics:
+        text += f", validation error {100 * metrics['error']:.1f} %"
+    if "test_error" in metrics:
+        text += f", test error {100 * metrics['test_error']:.1f} %"
+    return text
+
+
+NETWORKS = Figure(
+    "networks",
+    "High and Knee of a search over choice blocks, as rows of blocks",
+    lambda run: bool(_found(run)),
+    lambda runs, path, _: draw_networks(_headed(runs), path),
+)

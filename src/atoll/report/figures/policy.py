@@ -1,5 +1,5 @@
-"""How a search by policy or by alphas went: training accuracy (the reinforcement paper's Fig. 3 to 6, 8 and 12), how
-decided it is, and whether skip connections take over."""
+"""A search by a policy or by alphas: training accuracy (the reinforcement paper's Fig. 3 to 6, 8 and 12), the entropy
+of the policy, and the share of skip connections."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import FAINT, INK, PALETTE, new_figure, plain, save, tidy, whole_rounds
 from atoll.report.figures.tracks import rounds_of
 from atoll.run.reader import Run
@@ -15,12 +16,14 @@ from atoll.run.reader import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CHANCE = 1 / 8  # of a skip connection, before anything is learnt
+CHANCE = 1 / 8  # probability of a skip connection before training
 
 
 def policy_rounds(run: Run) -> list[dict[str, Any]]:
     """The rounds of warm-up and search of a run that has a policy; empty for other runs."""
-    return [event for event in rounds_of(run) if "entropy" in event]
+    if run.metrics_kind != "policy":
+        return []
+    return [event for event in rounds_of(run) if event.get("phase") != "final"]
 
 
 def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
@@ -28,7 +31,8 @@ def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
     rounds = {name: policy_rounds(run) for name, run in runs.items()}
     if not any(rounds.values()):
         raise ConfigError(
-            "none of these runs has a policy to draw; runs of fedrl and fednas have one", code="nothing-to-draw"
+            "none of these runs has a policy to draw; `atoll methods` lists the searches by a policy",
+            code="nothing-to-draw",
         )
     figure = new_figure(7.6, 8.0)
     accuracy, entropy, skips = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
@@ -58,16 +62,24 @@ def _line(
     axes: Axes, events: Sequence[Mapping[str, Any]], quantity: str, colour: str, factor: float = 1, **look: Any
 ) -> None:
     known = [event for event in events if quantity in event]
-    marker = "o" if len(known) == 1 else None  # a single point has no line to be seen
+    marker = "o" if len(known) == 1 else None  # a single point has no visible line
     values = [factor * event[quantity] for event in known]
     axes.plot([event["round"] for event in known], values, color=colour, marker=marker, **look)
 
 
 def _mark_warmups(axes: Axes, runs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """A line where a warm-up ends and a search begins; runs that warm up alike share it."""
+    """A line between warm-up and search; runs with equal warm-ups share it."""
     for end in sorted({max(warm) for events in runs if (warm := _warmup(events)) and len(warm) < len(events)}):
         axes.axvline(end + 0.5, color=FAINT, linestyle=":", linewidth=1.2)
 
 
 def _warmup(events: Sequence[Mapping[str, Any]]) -> list[int]:
     return [event["round"] for event in events if event.get("phase") == "warmup"]
+
+
+POLICY = Figure(
+    "policy",
+    "training accuracy, entropy and skip connections of a search by a policy",
+    lambda run: bool(policy_rounds(run)),
+    lambda runs, path, _: draw_policy(runs, path),
+)

@@ -1,13 +1,13 @@
-"""Pictures of searches by pruning: the federated NetAdapt paper's Fig. 3 to 8."""
+"""Searches by pruning: the federated NetAdapt paper's Fig. 3 to 8."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Rows
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
     FAINT,
     INK,
@@ -20,7 +20,6 @@ from atoll.report.figures.canvas import (
     tidy,
     whole_rounds,
 )
-from atoll.report.figures.cost import bill, draw_cost, whole_iterations
 from atoll.report.figures.tracks import rounds_of, settings
 from atoll.run.reader import Run
 
@@ -28,64 +27,64 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-MULTIPLIER = "width:"  # how such networks of a `retrain` run are named
+MULTIPLIER = "width:"  # the prefix of their names in a `retrain` run
 
 
 @dataclass(frozen=True)
-class Member:
+class PrunedNetwork:
     """One network of a sequence."""
 
     name: str
     macs: float
     accuracy: float
     tested: bool  # on test data, else on validation data
-    architecture: Mapping[str, Any] | None = None  # None while a run goes on
+    architecture: Mapping[str, Any] | None = None  # None until the run is finished
 
 
 @dataclass(frozen=True)
-class Sequence:
-    """Networks by falling MACs. `kind`: pruned (as the search left them), tuned (trained on), multipliers."""
+class PrunedSequence:
+    """Networks by falling MACs. `kind`: pruned (as the search left them), tuned (trained further), multipliers."""
 
     run: str
     kind: str
-    members: list[Member]
+    members: list[PrunedNetwork]
 
 
 def prunes(run: Run) -> bool:
-    """Whether this run is a search by pruning: its rounds have iterations with candidates."""
-    return any("candidates" in event and "iteration" in event for event in rounds_of(run))
+    """Whether this run is a search by pruning."""
+    return run.metrics_kind == "pruning"
 
 
-def sequences(name: str, run: Run) -> list[Sequence]:
-    """The sequences of one run; empty for runs of other methods, and for those that have no network yet."""
+def sequences(name: str, run: Run) -> list[PrunedSequence]:
+    """The sequences of one run; empty for other runs, and for those that have no network yet."""
     if prunes(run):
-        found = [Sequence(name, "pruned", _searched(run))]
+        found = [PrunedSequence(name, "pruned", _searched(run))]
     elif _member_widths(run):
         tuned = _tuned(run)
         pruned = [member for member in tuned if not member.name.startswith(MULTIPLIER)]
         multiplied = [member for member in tuned if member.name.startswith(MULTIPLIER)]
-        found = [Sequence(name, "tuned", pruned), Sequence(name, "multipliers", multiplied)]
+        found = [PrunedSequence(name, "tuned", pruned), PrunedSequence(name, "multipliers", multiplied)]
     else:
         return []
-    ordered = [Sequence(one.run, one.kind, sorted(one.members, key=lambda member: -member.macs)) for one in found]
+    ordered = [PrunedSequence(one.run, one.kind, sorted(one.members, key=lambda member: -member.macs)) for one in found]
     return [one for one in ordered if one.members]
 
 
-def _searched(run: Run) -> list[Member]:
+def _searched(run: Run) -> list[PrunedNetwork]:
     if run.finished:
         return [_member(found["id"], found["objectives"], found["architecture"]) for found in run.result["candidates"]]
     ends = [event for event in rounds_of(run) if "network" in event and "macs" in event.get("resources", {})]
     return [_member(event["network"], {**event, "macs": event["resources"]["macs"]}) for event in ends]
 
 
-def _tuned(run: Run) -> list[Member]:
-    """The last round's figures of networks that were trained side by side."""
+def _tuned(run: Run) -> list[PrunedNetwork]:
+    """Networks that were trained side by side, with the metrics of the last round."""
     last = rounds_of(run)[-1].get("networks", {})
     found = []
     seen: list[tuple[bool, dict[str, Any]]] = []
     for name, architecture in _member_widths(run).items():
         kind_of = (name.startswith(MULTIPLIER), architecture)
-        if kind_of in seen:  # the same network by two of its names: one point is enough
+        if kind_of in seen:  # the same network under another name
             continue
         seen.append(kind_of)
         row = last.get(name, {})
@@ -99,15 +98,15 @@ def _tuned(run: Run) -> list[Member]:
     return found
 
 
-def _member(name: str, figures: Mapping[str, Any], architecture: Mapping[str, Any] | None = None) -> Member:
-    tested = "test_error" in figures
-    accuracy = 1 - float(figures["test_error" if tested else "error"])
-    return Member(name, float(figures["macs"]), accuracy, tested, architecture)
+def _member(name: str, metrics: Mapping[str, Any], architecture: Mapping[str, Any] | None = None) -> PrunedNetwork:
+    tested = "test_error" in metrics
+    accuracy = 1 - float(metrics["test_error" if tested else "error"])
+    return PrunedNetwork(name, float(metrics["macs"]), accuracy, tested, architecture)
 
 
 def _member_widths(run: Run) -> dict[str, dict[str, Any]]:
-    """The pruned networks that a `retrain` run was given."""
-    given = settings(run).get("networks", {}) if any("networks" in event for event in rounds_of(run)) else {}
+    """The pruned networks of a run that trains networks side by side."""
+    given = settings(run).get("networks", {}) if run.metrics_kind == "networks" else {}
     return {name: arch for name, arch in given.items() if isinstance(arch, dict) and arch.get("space") == "widths"}
 
 
@@ -123,30 +122,8 @@ LINES = {"pruned": "--", "tuned": "-", "multipliers": ":"}
 MARKS = {"pruned": "o", "tuned": "o", "multipliers": "s"}
 
 
-def draw_pruning(runs: Mapping[str, Run], folder: Path, kind: str) -> list[Path]:
-    """What these runs allow of: sequence, widths, candidates, cost."""
-    found = [one for name, run in runs.items() for one in sequences(name, run)]
-    written = []
-    if found:
-        written.append(draw_sequences(found, folder / f"sequence.{kind}"))
-    known = [one for one in found if one.members[-1].architecture is not None]
-    if known:
-        written.append(draw_widths(known, folder / f"widths.{kind}"))
-    searches = {name: run for name, run in runs.items() if prunes(run)}
-    if searches:
-        written.append(draw_candidates(searches, folder / f"candidates.{kind}"))
-    # All rows in one place is no federation: what such a run costs is nobody's upload.
-    federated = {name: run for name, run in searches.items() if run.manifest["method"] != "netadapt"}
-    common = min((whole_iterations(run) for run in federated.values()), default=0)
-    if len(federated) > 1 and common:
-        bills = [bill(name, run, iterations=common) for name, run in federated.items()]
-        title = f"Cost to the clients, iterations 1 to {common} of the search"
-        written.append(draw_cost(bills, bills[0], folder / f"cost.{kind}", title))
-    return written
-
-
-def draw_sequences(found: Rows[Sequence], path: Path) -> Path:
-    """Accuracy against MACs (Fig. 4); runs of other round numbers (Fig. 7) or tuned further (Fig. 8) beside them."""
+def draw_sequences(found: Sequence[PrunedSequence], path: Path) -> Path:
+    """Accuracy against MACs (Fig. 4), also of runs with other round numbers (Fig. 7) or with tuning (Fig. 8)."""
     figure = new_figure(7.6, 4.8)
     axes = figure.add_subplot()
     factor, word = scale(max(member.macs for one in found for member in one.members))
@@ -172,8 +149,8 @@ def draw_sequences(found: Rows[Sequence], path: Path) -> Path:
     return save(figure, path)
 
 
-def draw_widths(found: Rows[Sequence], path: Path) -> Path:
-    """Layer by layer, how much of the start network's width is left (Fig. 5), in networks of about equal MACs."""
+def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
+    """The remaining share of the start network's width by layer (Fig. 5), for networks of about equal MACs."""
     chosen = _of_equal_macs(found)
     shares = [_shares(member, whole) for _, member, whole in chosen]
     units = max((list(whole) for _, _, whole in chosen), key=len)
@@ -188,8 +165,8 @@ def draw_widths(found: Rows[Sequence], path: Path) -> Path:
         text = f"{label}: {member.name}, {member.macs / factor:.3g} {_letter(factor)}MACs"
         axes.bar(places, heights, 0.94 * width, color=PALETTE[number % len(PALETTE)], label=text)
     axes.set_xticks(range(len(units)), [f"{place}\n{whole[unit]}" for place, unit in enumerate(units, start=1)])
-    axes.set_xlabel("layer that can be pruned, and its width in the start network")
-    axes.set_ylabel("width that is left (%)")
+    axes.set_xlabel("prunable layer, and its width in the start network")
+    axes.set_ylabel("remaining width (%)")
     axes.set_ylim(0, 105)
     tidy(axes)
     axes.grid(axis="x", visible=False)
@@ -197,8 +174,8 @@ def draw_widths(found: Rows[Sequence], path: Path) -> Path:
     return save(figure, path)
 
 
-def _of_equal_macs(found: Rows[Sequence]) -> list[tuple[str, Member, dict[str, int]]]:
-    """(label, network, the start network's widths): of each sequence the one nearest to what all of them reach."""
+def _of_equal_macs(found: Sequence[PrunedSequence]) -> list[tuple[str, PrunedNetwork, dict[str, int]]]:
+    """(label, network, the start network's widths): of each sequence, the network nearest to the MACs all reach."""
     whole = _start_widths(found)
     reach = max(min(member.macs for member in one.members) for one in found)
     chosen = []
@@ -209,14 +186,14 @@ def _of_equal_macs(found: Rows[Sequence]) -> list[tuple[str, Member, dict[str, i
     return chosen
 
 
-def _label(one: Sequence) -> str:
-    """The run's name and what kind of sequence it is, unless the name says so."""
+def _label(one: PrunedSequence) -> str:
+    """The run's name and the kind of sequence, unless the name contains it."""
     word = WORDS[one.kind]
     return plain(one.run, 48) + ("" if word.strip(", ") in one.run else word)
 
 
-def _start_widths(found: Rows[Sequence]) -> dict[str, int]:
-    """Of every layer the largest width that any network has: that of the start network, where it is among them."""
+def _start_widths(found: Sequence[PrunedSequence]) -> dict[str, int]:
+    """The largest width of every layer in any network: that of the start network, if it is among them."""
     widest: dict[str, int] = {}
     for one in found:
         for member in one.members:
@@ -225,13 +202,13 @@ def _start_widths(found: Rows[Sequence]) -> dict[str, int]:
     return widest
 
 
-def _widths(member: Member) -> dict[str, int]:
+def _widths(member: PrunedNetwork) -> dict[str, int]:
     from atoll.spaces.pruned.pruning import units
 
     return {} if member.architecture is None else {unit.name: unit.width for unit in units(dict(member.architecture))}
 
 
-def _shares(member: Member, whole: Mapping[str, int]) -> dict[str, float]:
+def _shares(member: PrunedNetwork, whole: Mapping[str, int]) -> dict[str, float]:
     return {unit: width / whole[unit] for unit, width in _widths(member).items()}
 
 
@@ -240,7 +217,7 @@ def _letter(factor: float) -> str:
 
 
 def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
-    """The candidates' accuracy round by round within some iterations, the chosen one marked (Fig. 3)."""
+    """The accuracy of the candidates by round in some iterations, with the chosen one marked (Fig. 3)."""
     rows = {name: _iterations(run) for name, run in runs.items()}
     columns = max(len(_shown(found)) for found in rows.values())
     figure = new_figure(max(6.0, 3.1 * columns), 0.6 + 2.9 * len(rows))
@@ -258,23 +235,23 @@ def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def _iterations(run: Run) -> dict[int, list[dict[str, Any]]]:
-    """Iteration -> its rounds, without iterations that have none done."""
+    """Iteration -> its completed rounds, without iterations that have none."""
     found: dict[int, list[dict[str, Any]]] = {}
-    for event in rounds_of(run, "search"):
+    for event in rounds_of(run, "search") if prunes(run) else []:
         if "candidates" in event:
             found.setdefault(event["iteration"], []).append(event)
     return found
 
 
 def _shown(found: Mapping[int, Any]) -> list[int]:
-    """The first, the last, and some between them."""
+    """The first, the last, and some in between."""
     numbers = list(found)
     if len(numbers) <= PANELS:
         return numbers
     return [numbers[round(place * (len(numbers) - 1) / (PANELS - 1))] for place in range(PANELS)]
 
 
-def _candidates(axes: Axes, rounds: Rows[Mapping[str, Any]]) -> None:
+def _candidates(axes: Axes, rounds: Sequence[Mapping[str, Any]]) -> None:
     curves: dict[str, dict[int, float]] = {}
     for event in rounds:
         for unit, row in event["candidates"].items():
@@ -304,9 +281,36 @@ def _legend(figure: Any) -> None:
     from matplotlib.lines import Line2D
 
     entries = [
-        Line2D(
-            [], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the candidate that was chosen"
-        ),
-        Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, as long as they were in"),
+        Line2D([], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the chosen candidate"),
+        Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, until they were dropped"),
     ]
     figure.legend(handles=entries, loc="outside upper center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
+
+
+def _sequences(runs: Runs) -> list[PrunedSequence]:
+    return [one for name, run in runs.items() for one in sequences(name, run)]
+
+
+def _built(runs: Runs) -> list[PrunedSequence]:
+    """The sequences whose architectures are known: those of runs that are finished, or were given them."""
+    return [one for one in _sequences(runs) if one.members[-1].architecture is not None]
+
+
+SEQUENCE = Figure(
+    "sequence",
+    "accuracy against MACs of the networks that pruning found, tuned or not",
+    lambda run: bool(_sequences({"": run})),
+    lambda runs, path, _: draw_sequences(_sequences(runs), path),
+)
+WIDTHS = Figure(
+    "widths",
+    "the same networks layer by layer",
+    lambda run: bool(_built({"": run})),
+    lambda runs, path, _: draw_widths(_built(runs), path),
+)
+CANDIDATES = Figure(
+    "candidates",
+    "accuracy of the candidates of an iteration after every round",
+    lambda run: bool(_iterations(run)),
+    lambda runs, path, _: draw_candidates(runs, path),
+)

@@ -1,4 +1,4 @@
-"""Networks trained side by side (runs of `retrain`): their curves, and the tables of a validation.
+"""Networks trained side by side (runs of `atoll retrain`): curves, and a table for validation.
 
 The multi-objective paper's Fig. 6 and 7 (with the clients' own accuracy beside the global one), Fig. 11 and 12, and
 Tables I and III to VI.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, short, tidy, whole_rounds
 from atoll.report.figures.tracks import rounds_of, settings
 from atoll.run.reader import Run
@@ -18,7 +19,6 @@ from atoll.run.reader import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Curve = dict[int, float]  # round -> value
 PANELS = {
     "test_accuracy": "accuracy on test data (%)",
     "accuracy": "accuracy on validation data (%)",
@@ -31,13 +31,13 @@ STYLES = ("-", "--", ":")  # when there are more networks than colours
 
 
 def networks_of(run: Run) -> list[str]:
-    """The networks that a run trains side by side; empty for runs of other methods."""
-    return list(next((event["networks"] for event in rounds_of(run) if "networks" in event), {}))
+    """The networks that a run trains side by side; empty for other runs."""
+    return list(rounds_of(run)[0]["networks"]) if run.metrics_kind == "networks" else []
 
 
-def curves(run: Run, quantity: str) -> dict[str, Curve]:
+def curves(run: Run, quantity: str) -> dict[str, dict[int, float]]:
     """Network -> the quantity after every round in which it was measured."""
-    found: dict[str, Curve] = {name: {} for name in networks_of(run)}
+    found: dict[str, dict[int, float]] = {name: {} for name in networks_of(run)}
     for event in rounds_of(run):
         for name, row in event["networks"].items():
             if quantity in row:
@@ -46,9 +46,9 @@ def curves(run: Run, quantity: str) -> dict[str, Curve]:
 
 
 def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
-    """A column for each run, a panel for each quantity that some run has; test accuracy goes before validation.
+    """A column for each run, a panel for each quantity that some run has; test accuracy replaces validation accuracy.
 
-    Uploads that never change are told in the legend and need no panel.
+    Uploads of constant size are given in the legend and need no panel.
     """
     shown = {name: run for name, run in runs.items() if networks_of(run)}
     if not shown:
@@ -75,12 +75,12 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
     for row, quantity in enumerate(quantities):
         panels[row][0].set_ylabel(PANELS[quantity])
         if quantity == SENT and _wide(shown.values()):
-            panels[row][0].set_yscale("log")  # the whole row shares it
+            panels[row][0].set_yscale("log")  # shared by the row
     return save(figure, path)
 
 
 def validation_table(runs: Mapping[str, Run]) -> str:
-    """Markdown: for each network its settings, and per run its last accuracy on test data and its connections."""
+    """Markdown: the settings of each network, and per run its last accuracy on test data and its connections."""
     names = list(dict.fromkeys(name for run in runs.values() for name in networks_of(run)))
     if not names:
         raise ConfigError(
@@ -135,7 +135,7 @@ SETTINGS = {
 
 
 def _colours(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The same colour and dashes for a network in every panel."""
+    """The colour and line style of each network, the same in every panel."""
     different = list(dict.fromkeys(names))
     return {
         name: (PALETTE[number % len(PALETTE)], STYLES[number // len(PALETTE) % len(STYLES)])
@@ -144,7 +144,7 @@ def _colours(names: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _labels(run: Run, steady: bool) -> dict[str, str]:
-    """What the legend calls each network."""
+    """The name of each network in the legend."""
     uploads = {name: max(curve.values()) for name, curve in curves(run, SENT).items()} if steady else {}
     weights = {name: f", {short(upload)} weights" for name, upload in uploads.items()}
     return {name: plain(name) + weights.get(name, "") for name in networks_of(run)}
@@ -152,7 +152,7 @@ def _labels(run: Run, steady: bool) -> dict[str, str]:
 
 def _panel(
     axes: Axes,
-    found: Mapping[str, Curve],
+    found: Mapping[str, dict[int, float]],
     quantity: str,
     colours: Mapping[str, tuple[str, str]],
     labels: Mapping[str, str],
@@ -160,7 +160,7 @@ def _panel(
     factor = 1 if quantity == SENT else 100
     for name, curve in found.items():
         colour, style = colours[name]
-        marker = "o" if len(curve) == 1 else None  # a single point has no line to be seen
+        marker = "o" if len(curve) == 1 else None  # a single point has no visible line
         values = [factor * value for value in curve.values()]
         axes.plot(list(curve), values, style, color=colour, marker=marker, linewidth=1.6, label=labels[name])
     if quantity == SENT:
@@ -170,7 +170,7 @@ def _panel(
 
 
 def _wide(runs: Iterable[Run]) -> bool:
-    """Whether networks differ so much in connections that the smaller ones would lie on the axis."""
+    """Whether connections differ so much that the smaller networks would lie on the axis."""
     values = [value for run in runs for curve in curves(run, SENT).values() for value in curve.values()]
     return min(values) > 0 and max(values) > WIDE * min(values)
 
@@ -185,3 +185,21 @@ def _share(row: Mapping[str, float]) -> str:
         return "/"
     value = row.get("test_accuracy", row.get("accuracy"))
     return "/" if value is None else f"{value:.2%}"
+
+
+def _has_networks(run: Run) -> bool:
+    return bool(networks_of(run))
+
+
+RETRAINING = Figure(
+    "retraining",
+    "networks trained side by side: their accuracy and uploads after every round",
+    _has_networks,
+    lambda runs, path, _: draw_retraining(runs, path),
+)
+VALIDATION = Figure(
+    "validation",
+    "the same networks as a Markdown table: settings, last accuracy, uploads",
+    _has_networks,
+    lambda runs, path, _: write_validation(runs, path.with_suffix(".md")),
+)

@@ -1,4 +1,4 @@
-"""Round by round: accuracy and MACs of High and Knee (the real-time paper's Fig. 9 and 11), and the hypervolume."""
+"""By round: accuracy and MACs of High and Knee (the real-time paper's Fig. 9 and 11), and the hypervolume."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -27,16 +28,16 @@ from atoll.run.reader import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Sheet
 
 COLOURS = {"high": BLUE, "knee": VERMILLION, None: BLUE}
 LINES = {"high": "-", "knee": "--", None: "-"}
-FEW = 40  # measurements: each is marked up to here
+FEW = 40  # measurements: up to this number each is marked
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A track with its place in the legend."""
+    """A track with its label and style."""
 
     label: str
     colour: str
@@ -45,7 +46,7 @@ class _Line:
 
 
 def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
-    """Two panels: accuracy, and MACs where they are known, of each run's networks of interest after every round."""
+    """Two panels: accuracy, and MACs if they are known, of each run's models of interest after every round."""
     lines = [*_searched(runs, None), *_compared(beside or {})]
     figure = _panels(lines, "round")
     for name, run in runs.items():
@@ -60,12 +61,12 @@ def draw_training(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run]
     """The training from scratch that follows a search, its rounds counted from 1."""
     lines = [_priced(line) for line in (*_searched(runs, "final"), *_compared(beside or {}))]
     figure = _panels(lines, "round of training from scratch")
-    figure.suptitle("Training of what the search found, from scratch", fontsize=12, color=INK)
+    figure.suptitle("Training of the networks found, from scratch", fontsize=12, color=INK)
     return save(figure, path)
 
 
 def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
-    """How much of the box between nothing and (error 1, cost of the master) each front dominates."""
+    """The share of the space up to (error 1, cost of the master) that each front dominates."""
     curves = {name: curve for name, run in runs.items() if (curve := hypervolume(run))}
     if not curves:
         raise ConfigError(
@@ -82,12 +83,12 @@ def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     whole_rounds(axes)
     tidy(axes)
-    figure.suptitle("Part of the space of error and cost that the front dominates", fontsize=12, color=INK)
+    figure.suptitle("Share of the space of error and cost that the front dominates", fontsize=12, color=INK)
     return save(figure, path)
 
 
 def _searched(runs: Mapping[str, Run], phase: str | None) -> Iterator[_Line]:
-    """With one run the colour tells High from Knee; with several it tells the runs apart, and the dashes the picks."""
+    """Colours distinguish High and Knee if there is one run; else the runs, and line styles distinguish the picks."""
     for number, (name, run) in enumerate(runs.items()):
         for track in _from_one(tracks(run, phase)) if phase else tracks(run):
             pick = track.pick.title() if track.pick else ""
@@ -103,8 +104,8 @@ def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
             yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
 
 
-def _mark_end_of_search(figure: Figure, searching: list[int], words: str) -> None:
-    """A line between the search and the training from scratch, in runs that have both."""
+def _mark_end_of_search(figure: Sheet, searching: list[int], words: str) -> None:
+    """A line between the search and the training from scratch of runs that have both."""
     if not searching:
         return
     end = max(searching) + 0.5
@@ -125,7 +126,7 @@ def _from_one(found: list[Track]) -> list[Track]:
 
 
 def _priced(line: _Line) -> _Line:
-    """The MACs in the legend: while one network is trained they do not change, and need no panel."""
+    """The line with its MACs in the label: they are constant while a network is trained, and need no panel."""
     macs = line.track.macs
     if not macs:
         return line
@@ -133,10 +134,10 @@ def _priced(line: _Line) -> _Line:
     return replace(line, label=label, track=replace(line.track, macs={}))
 
 
-def _panels(lines: list[_Line], unit: str) -> Figure:
+def _panels(lines: list[_Line], unit: str) -> Sheet:
     if not lines:
-        raise ConfigError("none of these runs has an error figure to draw yet", code="nothing-to-draw")
-    priced = any(line.track.macs and line.track.pick for line in lines)  # of a fixed network there is nothing to see
+        raise ConfigError("none of these runs has measured an error yet", code="nothing-to-draw")
+    priced = any(line.track.macs and line.track.pick for line in lines)  # those of a fixed network are constant
     figure = new_figure(7.6, 6.4 if priced else 4.2)
     panels = figure.subplots(2 if priced else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2] if priced else [1])
     _accuracies(panels[0][0], lines)
@@ -148,7 +149,7 @@ def _panels(lines: list[_Line], unit: str) -> Figure:
 
 
 def _accuracies(axes: Axes, lines: list[_Line]) -> None:
-    """Test accuracy where there is any, with the validation accuracy faint behind it; else validation accuracy."""
+    """Test accuracy if there is any, with the validation accuracy faint behind it; else validation accuracy."""
     tested = any(line.track.test for line in lines)
     faint = ""
     for line in lines:
@@ -179,3 +180,18 @@ def _macs(axes: Axes, lines: list[_Line]) -> None:
 
 def _percent(errors: Mapping[int, float]) -> list[float]:
     return [100 * (1 - error) for error in errors.values()]
+
+
+ROUNDS = Figure("rounds", "accuracy and MACs after every round", lambda run: bool(tracks(run)), draw_rounds)
+HYPERVOLUME = Figure(
+    "hypervolume",
+    "how much of the space of error and cost a front dominates, after every round",
+    lambda run: bool(hypervolume(run)),
+    lambda runs, path, _: draw_hypervolume(runs, path),
+)
+TRAINING = Figure(
+    "training",
+    "the training from scratch that follows a search",
+    lambda run: bool(tracks(run, "final")),
+    draw_training,
+)

@@ -1,4 +1,4 @@
-"""Runs on a virtual network: what each client did when, and how long the rounds took."""
+"""Runs on a virtual network: what each client did when, and the duration of the rounds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
     BLUE,
     FAINT,
@@ -28,54 +29,54 @@ from atoll.run.reader import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROUNDS = 8  # shown in a timeline: more would be too narrow to see
+ROUNDS = 8  # shown in a timeline: more would be too narrow
 CLIENTS = 40
 PARTS = (("download", SKY), ("compute", GREEN), ("upload", BLUE))
 ENDS = {"late": ("D", ORANGE), "stale": ("X", VERMILLION), "failed": ("x", INK), "rejected": ("x", VERMILLION)}
-WORDS = {"late": "late", "stale": "thrown away as stale", "failed": "no answer", "rejected": "rejected"}
+WORDS = {"late": "late", "stale": "discarded as stale", "failed": "no reply", "rejected": "rejected"}
 
 
 @dataclass(frozen=True)
-class Step:
-    """A task: a client's name, the round it was sent in, four moments and what became of it."""
+class TaskTimes:
+    """The times of a task, in virtual seconds, and the fate of its reply; `round` is the round in which it was sent."""
 
     client: str
     round: int
     began: float
-    downloaded: float | None  # None, like the next: it never got an answer
+    downloaded: float | None  # None, like the next: there was no reply
     computed: float | None
     arrived: float
     fate: str
-    held_until: float | None = None  # a staleness mix let the reply through at this moment
+    held_until: float | None = None  # when a staleness mix released the reply
 
     @property
     def end(self) -> float:
-        """When the server had it."""
+        """When the server received the reply."""
         return self.arrived if self.held_until is None else self.held_until
 
 
 @dataclass(frozen=True)
-class Span:
-    """A round, and the tasks whose fate was decided in it."""
+class RoundTimes:
+    """The times of a round, and the tasks whose fate was decided in it."""
 
     round: int
     start: float
     end: float
-    steps: Sequence[Step]
+    steps: Sequence[TaskTimes]
 
 
-def spans(run: Run) -> list[Span]:
-    """The rounds of a run on a virtual network on which anything took time; else none."""
+def spans(run: Run) -> list[RoundTimes]:
+    """The rounds of a run on a virtual network; empty if there is none, or if nothing took time on it."""
     found = [
-        Span(event["round"], told["from"], told["to"], [Step(*row) for row in told["tasks"]])
+        RoundTimes(event["round"], times["from"], times["to"], [TaskTimes(*row) for row in times["tasks"]])
         for event in run.rounds
-        if isinstance(told := event.get("network"), dict)
+        if isinstance(times := event.get("network"), dict)
     ]
     return found if found and found[-1].end > 0 else []
 
 
 def latencies(run: Run) -> dict[int, tuple[float, float]]:
-    """Round -> the longest and the mean time from the beginning of its tasks to their answers, late ones too."""
+    """Round -> the longest and the mean time from the start of its tasks to their replies, including late ones."""
     seconds: dict[int, list[float]] = {}
     for span in spans(run):
         for step in span.steps:
@@ -84,57 +85,68 @@ def latencies(run: Run) -> dict[int, tuple[float, float]]:
     return {number: (max(found), sum(found) / len(found)) for number, found in sorted(seconds.items())}
 
 
-def draw_timeline(run: Run, path: Path, last: int = ROUNDS) -> Path:
-    """One row a client, over the last rounds: download, compute, upload, and marks at replies that were not used."""
-    shown = spans(run)[-last:]
+def draw_timeline(runs: Runs, path: Path, last: int = ROUNDS) -> Path:
+    """A panel per run, a row per client, over the last rounds: download, compute, upload, and unused replies."""
+    shown = {name: found[-last:] for name, run in runs.items() if (found := spans(run))}
     if not shown:
         raise ConfigError(
-            f"{run.path}: no virtual network, or nothing took time on it; there is no timeline to draw",
+            "none of these runs has a virtual network on which anything took time; there is no timeline to draw",
             code="nothing-to-draw",
         )
-    first, end = shown[0].start, shown[-1].end
-    steps = [step for span in shown for step in span.steps]
-    names = sorted({step.client for step in steps})[:CLIENTS]
-    rows = {name: place for place, name in enumerate(names)}
-    figure = new_figure(10.5, 1.9 + 0.26 * len(names))
-    axes = figure.add_subplot()
-    for span in shown:
-        axes.axvline(span.end, color=FAINT, linewidth=0.8, zorder=0)
-    _name_rounds(axes, shown, first, end)
-    for step in steps:
-        if step.client in rows:
-            _draw_step(axes, step, rows[step.client], first)
-    axes.set_xlim(first, end + 0.01 * (end - first))
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_yticks(range(len(names)), [plain(name, 24) for name in names])
-    axes.set_xlabel("virtual seconds since the beginning of the run")
-    tidy(axes)
-    axes.grid(visible=False)
+    clients = [_clients(found)[:CLIENTS] for found in shown.values()]
+    heights = [1.0 + 0.26 * len(names) for names in clients]
+    figure = new_figure(10.5, 0.9 + sum(heights))
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
+    for axes, (name, found), names in zip(panels[:, 0], shown.items(), clients, strict=True):
+        _draw_rounds(axes, found, names)
+        more = len(_clients(found)) - len(names)
+        title = f"What the clients did in rounds {found[0].round} to {found[-1].round}"
+        title += f" (and {more} more clients)" if more else ""
+        axes.set_title(f"{plain(name)}: {title}" if len(shown) > 1 else title, fontsize=12, color=INK, pad=18)
+    panels[-1][0].set_xlabel("virtual seconds since the start of the run")
+    steps = [step for found in shown.values() for span in found for step in span.steps]
     handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
     figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
-    more = len({step.client for step in steps}) - len(names)
-    title = f"What the clients did in rounds {shown[0].round} to {shown[-1].round}"
-    figure.suptitle(title + (f" (and {more} clients more)" if more else ""), fontsize=12, color=INK)
     return save(figure, path)
 
 
+def _clients(found: Sequence[RoundTimes]) -> list[str]:
+    return sorted({step.client for span in found for step in span.steps})
+
+
+def _draw_rounds(axes: Axes, shown: Sequence[RoundTimes], names: Sequence[str]) -> None:
+    first, end = shown[0].start, shown[-1].end
+    rows = {name: place for place, name in enumerate(names)}
+    for span in shown:
+        axes.axvline(span.end, color=FAINT, linewidth=0.8, zorder=0)
+        for step in span.steps:
+            if step.client in rows:
+                _draw_step(axes, step, rows[step.client], first)
+    _name_rounds(axes, shown, first, end)
+    axes.set_xlim(first, end + 0.01 * (end - first))
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_yticks(range(len(names)), [plain(name, 24) for name in names])
+    tidy(axes)
+    axes.grid(visible=False)
+
+
 def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
-    """Maximal and mean latency of the tasks of every round, and the time a round took."""
+    """Maximal and mean latency of the tasks of every round, and the duration of the round."""
     figure = new_figure(7.6, 4.4)
     axes = figure.add_subplot()
     for number, (name, run) in enumerate(runs.items()):
         found, whole = latencies(run), {span.round: span.end - span.start for span in spans(run)}
         label, colour = (f"{plain(name)}, " if len(runs) > 1 else ""), PALETTE[number % len(PALETTE)]
         many = len(whole) > 60
-        axes.plot(list(found), [high for high, _ in found.values()], color=colour, label=f"{label}slowest answer")
-        axes.plot(list(found), [mean for _, mean in found.values()], "--", color=colour, label=f"{label}mean answer")
+        axes.plot(list(found), [high for high, _ in found.values()], color=colour, label=f"{label}slowest reply")
+        axes.plot(list(found), [mean for _, mean in found.values()], "--", color=colour, label=f"{label}mean reply")
         axes.plot(
             list(whole),
             list(whole.values()),
             "." if many else "o",
             color=INK if len(runs) == 1 else colour,
             markersize=3,
-            label=f"{label}length of the round",
+            label=f"{label}duration of the round",
         )
     axes.set_xlabel("round")
     axes.set_ylabel("virtual seconds")
@@ -142,12 +154,12 @@ def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
     axes.legend(frameon=False, fontsize=9)
     whole_rounds(axes)
     tidy(axes)
-    figure.suptitle("How long answers were under way", fontsize=12, color=INK)
+    figure.suptitle("Latency of replies", fontsize=12, color=INK)
     return save(figure, path)
 
 
-def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) -> None:
-    """The numbers of the rounds above them, where there is room."""
+def _name_rounds(axes: Axes, shown: Sequence[RoundTimes], first: float, end: float) -> None:
+    """The numbers of the rounds above them, where there is space."""
     across = axes.get_xaxis_transform()
     for span in shown:
         if span.end - span.start > 0.03 * (end - first):
@@ -164,7 +176,7 @@ def _name_rounds(axes: Axes, shown: Sequence[Span], first: float, end: float) ->
             )
 
 
-def _draw_step(axes: Axes, step: Step, row: int, first: float) -> None:
+def _draw_step(axes: Axes, step: TaskTimes, row: int, first: float) -> None:
     if step.end < first:
         return
     if step.downloaded is None or step.computed is None:
@@ -194,3 +206,21 @@ def _legend(fates: set[str], held: bool) -> list[Any]:
     if held:
         entries.append(Line2D([], [], linestyle=":", color=ORANGE, label="held back by the staleness mix"))
     return entries
+
+
+def _took_time(run: Run) -> bool:
+    return bool(spans(run))
+
+
+TIMELINE = Figure(
+    "timeline",
+    "on a virtual network: what each client did when",
+    _took_time,
+    lambda runs, path, _: draw_timeline(runs, path),
+)
+LATENCY = Figure(
+    "latency",
+    "on a virtual network: how long replies took, round by round",
+    _took_time,
+    lambda runs, path, _: draw_latency(runs, path),
+)

@@ -1,31 +1,36 @@
-"""What the pictures show of a run, read from its directory: its networks of interest round by round, and its front."""
+"""What figures show of a run, read from its directory: its models of interest round by round, and its front.
+
+Which metrics there are follows from the kind that the run's method declared, see `atoll.run.metrics`.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.run.reader import Run
 
-PICKS = ("high", "knee")  # what a search follows round by round
-FRONT_PICKS = (*PICKS, "high2", "knee2")  # what a front marks, where the method picks a second of each
+PICKS = ("high", "knee")  # followed round by round
+FRONT_PICKS = (*PICKS, "high2", "knee2")  # marked in a front, where the method picks a second of each
+ONE_MODEL = ("model", "pruning")  # kinds of metrics whose error is that of one model
 
 
 @dataclass(frozen=True)
 class Track:
-    """One network of interest over the rounds. A run that trains a single network has one track, without a pick."""
+    """One model of interest over the rounds. A run that trains a single model has one track, without a pick."""
 
     pick: str | None
     validation: dict[int, float] = field(default_factory=dict)  # round -> error
-    test: dict[int, float] = field(default_factory=dict)  # round -> error, for the rounds in which it was looked at
+    test: dict[int, float] = field(default_factory=dict)  # round -> error, for the rounds with a test evaluation
     macs: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """A network of a front."""
 
     name: str
@@ -36,7 +41,7 @@ class Point:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """The method's own settings, as the run directory has them."""
+    """The method's own settings, from the run's config.toml."""
     try:
         whole = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
@@ -46,7 +51,7 @@ def settings(run: Run) -> dict[str, Any]:
 
 
 def rounds_of(run: Run, phase: str | None = None) -> list[dict[str, Any]]:
-    """Round and metrics of every round done (of this phase); an error where there is none to draw."""
+    """Round and metrics of every completed round (of this phase); an error if the run has no completed round."""
     events = [{"round": event["round"], **event["metrics"]} for event in run.rounds]
     if not events:
         raise RunDirectoryError(f"{run.path}: no round is done yet, there is nothing to draw", code="no-round-done")
@@ -54,17 +59,14 @@ def rounds_of(run: Run, phase: str | None = None) -> list[dict[str, Any]]:
 
 
 def tracks(run: Run, phase: str | None = None) -> list[Track]:
-    """High and Knee of a search, or the one network of a run that trains a single one."""
+    """High and Knee of a search with a front, or the one model of a run that trains a single one; else none."""
     events = rounds_of(run, phase)
-    if any("networks" in event for event in events):
-        return []  # several networks side by side: `report/figures/retraining.py` draws them
-    if any("entropy" in event for event in events):
-        return []  # errors of training batches under a policy: `report/figures/policy.py` draws them
-    if any(isinstance(event.get(pick), Mapping) for event in events for pick in PICKS):
-        found = [
-            _track(pick, [(e["round"], e[pick]) for e in events if isinstance(e.get(pick), Mapping)]) for pick in PICKS
-        ]
+    if run.metrics_kind == "front":
+        found = [_track(pick, [(event["round"], event[pick]) for event in events if pick in event]) for pick in PICKS]
         return [track for track in found if track.validation]
+    # Before its final phase a search by a policy has errors of training batches, which are not comparable.
+    if run.metrics_kind not in ONE_MODEL and not (run.metrics_kind == "policy" and phase == "final"):
+        return []
     track = _track(None, [(event["round"], event) for event in events])
     macs = fixed_macs(run)
     if macs is not None:
@@ -78,38 +80,57 @@ def fixed_macs(run: Run) -> float | None:
     return candidates[0]["objectives"].get("macs") if len(candidates) == 1 else None
 
 
-def front(run: Run) -> list[Point]:
-    """The front of the last round of the search, from the lowest error on; empty where the method has none."""
-    searching = [event for event in rounds_of(run) if "front" in event and event.get("phase") != "final"]
+def architectures(run: Run, picks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Pick -> architecture, from the result, or from the snapshots of a run that is not finished."""
+    if run.finished:
+        candidates = run.result["candidates"]
+        return {pick: found["architecture"] for pick in picks for found in candidates if pick in found["picks"]}
+    found: dict[str, dict[str, Any]] = {}
+    for pick in picks:
+        with suppress(RunDirectoryError):  # no snapshot yet, or none of this name
+            found[pick] = run.load_model(pick).architecture
+    return found
+
+
+def front(run: Run) -> list[FrontPoint]:
+    """The front after the last round of the search, by rising error; empty if the method has none."""
+    searching = [event for event in _search_rounds(run) if "front" in event]
     if not searching:
         return []
     last = searching[-1]
     costs = last.get("objectives", settings(run).get("objectives", ["error", "macs"]))[1:]
     tested = _test_errors(run) if last["round"] == run.rounds[-1]["round"] else {}
     return [
-        Point(name, error, dict(zip(costs, values, strict=False)), _picks(last, name), tested.get(name))
+        FrontPoint(name, error, dict(zip(costs, values, strict=False)), _picks(last, name), tested.get(name))
         for name, error, *values in last["front"]
     ]
 
 
 def hypervolume(run: Run) -> dict[int, float]:
-    """Round -> hypervolume of the search; the final training of a search that has one is left out."""
-    events = [event for event in rounds_of(run) if event.get("phase") != "final"]
-    return {event["round"]: event["hypervolume"] for event in events if event.get("hypervolume") is not None}
+    """Round -> hypervolume of the search, without the final training of a search that has one."""
+    return {
+        event["round"]: event["hypervolume"] for event in _search_rounds(run) if event.get("hypervolume") is not None
+    }
 
 
-def _track(pick: str | None, figures: Sequence[tuple[int, Mapping[str, Any]]]) -> Track:
+def _search_rounds(run: Run) -> list[dict[str, Any]]:
+    """The rounds of a search that has a front, without the training that follows it."""
+    if run.metrics_kind != "front":
+        return []
+    return [event for event in rounds_of(run) if event.get("phase") != "final"]
+
+
+def _track(pick: str | None, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> Track:
     names = {"validation": "error", "test": "test_error", "macs": "macs"}
-    return Track(pick, **{mine: {r: f[theirs] for r, f in figures if theirs in f} for mine, theirs in names.items()})
+    return Track(pick, **{mine: {r: row[key] for r, row in rounds if key in row} for mine, key in names.items()})
 
 
 def _picks(event: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    chosen = (pick for pick in FRONT_PICKS if isinstance(event.get(pick), Mapping))
-    return tuple(pick for pick in chosen if event[pick].get("key") == name)
+    return tuple(pick for pick in FRONT_PICKS if pick in event and event[pick].get("key") == name)
 
 
 def _test_errors(run: Run) -> dict[str, float]:
-    """Network -> error on test data, where the run is finished and has such data."""
+    """Network -> error on test rows, if the run is finished and measured it."""
     candidates = run.result["candidates"] if run.finished else []
     found = {candidate["id"]: candidate["objectives"].get("test_error") for candidate in candidates}
     return {name: error for name, error in found.items() if error is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,19 @@ from atoll import search, spaces
 from atoll.core.messages import Schema
 from atoll.methods.decnas.search import Decnas
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.projecting import Setting, law, project, savings, total
-from atoll.report.figures.cost import bill
+from atoll.report.figures.cost import run_cost
+from atoll.spaces.pruned.pruning import narrowed
+from scripts import script
+
+projection = script("benchmarks/netadapt_projection.py")
+Setting, law, project, savings, total = (
+    getattr(projection, name) for name in ("Setting", "law", "project", "savings", "total")
+)
 
 SCHEMA = Schema("image", (3, 32, 32), tuple("abcdefgh"))
 
 
-def setting(**changes: object) -> Setting:
+def setting(**changes: object) -> Any:
     """Six candidates; eight clients in four groups, two rounds, at most five; a third is dropped each round."""
     options = {"model": "convnet", "rounds": 100, "groups": 4, "alpha": 1 / 3, "tune_rounds": [2, 5], **changes}
     return Setting(8, 6, 2, SCHEMA, DecnasConfig.model_validate(options).fitted(SCHEMA, 8))
@@ -106,7 +113,7 @@ def test_a_real_run_costs_what_was_projected(folder: Path, naive: bool, within: 
     schema = Schema("image", (1, 8, 8), tuple("0123456789"))
     config = DecnasConfig.model_validate({**settings, "rounds": 3}).fitted(schema, 8)
     (expected,) = project(Setting(8, 10, 10, schema, config), 5)
-    found = bill("run", run, search_only=True).account
+    found = run_cost("run", run, search_only=True).account
     assert found.tasks == expected.tasks
     for mine, theirs in (
         (found.client_macs, expected.client_macs),
@@ -122,7 +129,7 @@ def test_sizes_are_those_of_the_pruned_networks() -> None:
     (found,) = project(whole, 1)
     method = Decnas(whole.config, SCHEMA)
     smallest = min(
-        spaces.cost(spaces.pruning.narrowed(method.architecture, unit.name, keep)).bytes
+        spaces.cost(narrowed(method.architecture, unit.name, keep)).bytes
         for unit, keep in method.prunings(method.architecture, 1)
     )
     largest = spaces.cost(method.architecture).bytes

@@ -1,4 +1,4 @@
-"""Curves are read from run directories only: events in, a picture or a CSV out."""
+"""Curves are read from run directories only: events in, a figure or a CSV file out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.report.curves import curve, draw_curves, write_curve
 from atoll.run.reader import Run, load
 from refusals import refused
+from scripts import script
+
+curves = script("experiments/fedavg/curves.py")
+curve, draw_curves, write_curve = curves.curve, curves.draw_curves, curves.write_curve
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -31,7 +34,7 @@ def test_a_curve_has_a_point_for_every_round_that_measured(tmp_path: Path) -> No
     run = made_run(
         tmp_path / "run",
         round_done(1, test_accuracy=0.5, error=0.5),
-        {"round": 2, "failed": "nobody answered", "attempt": 1},
+        {"round": 2, "failed": "no client answered", "attempt": 1},
         round_done(2, error=0.4),
         round_done(3, test_accuracy=0.75, error=0.25),
         torn=b'{"round": 4, "metr',
@@ -42,14 +45,14 @@ def test_a_curve_has_a_point_for_every_round_that_measured(tmp_path: Path) -> No
 
 def test_a_csv_holds_the_curve(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", round_done(1, test_accuracy=0.5), round_done(2, test_accuracy=2 / 3))
-    written = write_curve(run, tmp_path / "new" / "curve.csv")
+    written = write_curve(run, tmp_path / "curve.csv")
     assert written.read_bytes() == b"round,test_accuracy\n1,0.5\n2,0.666667\n"
 
 
-def test_several_runs_share_a_picture(tmp_path: Path) -> None:
+def test_several_runs_share_a_figure(tmp_path: Path) -> None:
     first = made_run(tmp_path / "first", round_done(1, test_accuracy=0.5), round_done(2, test_accuracy=0.6))
     second = made_run(tmp_path / "second", round_done(1, test_accuracy=0.4))
-    both = draw_curves({"first run": first, "second run": second}, tmp_path / "pictures" / "both.svg")
+    both = draw_curves({"first run": first, "second run": second}, tmp_path / "figures" / "both.svg")
     text = both.read_text()
     assert "first run" in text and "second run" in text and "test accuracy" in text
     alone = draw_curves({"first run": first}, tmp_path / "alone.svg").read_text()
@@ -65,29 +68,21 @@ def test_the_same_curves_give_the_same_file(tmp_path: Path) -> None:
     assert once != draw_curves({"run": other}, tmp_path / "other.png", "loss").read_bytes()
 
 
-def test_a_quantity_that_was_not_measured_is_refused_with_those_that_were(tmp_path: Path) -> None:
+def test_a_metric_that_was_not_measured_is_refused_with_those_that_were(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", round_done(1, test_accuracy=0.5, keys=[1, 2]))
-    with refused(RunDirectoryError, "quantity-not-recorded", run.path, "'accuracy'", "'test_accuracy'"):
-        draw_curves({"run": run}, tmp_path / "picture.png", "accuracy")
-    assert not (tmp_path / "picture.png").exists()
+    with refused(RunDirectoryError, "metric-not-recorded", run.path, "'accuracy'", "'test_accuracy'"):
+        draw_curves({"run": run}, tmp_path / "figure.png", "accuracy")
+    assert not (tmp_path / "figure.png").exists()
 
 
 def test_a_run_without_rounds_is_refused(tmp_path: Path) -> None:
-    with refused(RunDirectoryError, "quantity-not-recorded", tmp_path / "run"):
+    with refused(RunDirectoryError, "metric-not-recorded", tmp_path / "run"):
         curve(made_run(tmp_path / "run"))
 
 
-def test_other_kinds_of_picture_and_no_runs_are_refused(tmp_path: Path) -> None:
+def test_other_kinds_of_figure_and_no_runs_are_refused(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", round_done(1, test_accuracy=0.5))
-    with refused(ConfigError, "unknown-picture-format", "picture.pdf", ".png", ".svg"):
-        draw_curves({"run": run}, tmp_path / "picture.pdf")
+    with refused(ConfigError, "unknown-figure-format", "figure.pdf", ".png", ".svg"):
+        draw_curves({"run": run}, tmp_path / "figure.pdf")
     with refused(ConfigError, "no-run-named"):
-        draw_curves({}, tmp_path / "picture.png")
-
-
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "run", round_done(1, test_accuracy=0.5))
-    (tmp_path / "file").write_text("in the way")
-    for write in (lambda place: draw_curves({"run": run}, place), lambda place: write_curve(run, place)):
-        with refused(ConfigError, "cannot-write-file", tmp_path / "file" / "curve.png"):
-            write(tmp_path / "file" / "curve.png")
+        draw_curves({}, tmp_path / "figure.png")

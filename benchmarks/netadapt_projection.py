@@ -1,8 +1,8 @@
 """What a search by federated NetAdapt would cost its clients: its rounds played through the ledger without training.
 
 The rules are the method's own: which candidates an iteration has and how large they are (`Decnas.prunings`), which
-group gets which (`search.queueing`), how many go on after each round (`search.dropping`), how many rounds there are
-(`DecnasConfig.rounds_of`), and the very tasks that would be sent (`decnas.clients.tune_task`), weighed in wire bytes.
+group gets which (`netadapt.scheduled`), how many remain after each round (`netadapt.left_after`), how many rounds there
+are (`DecnasConfig.rounds_of`), and the tasks themselves (`tune_task`), whose wire bytes are counted.
 What cannot be known without training is who wins. Here it is the unit that has the largest part of its filters left,
 so that pruning goes round; every client holds the mean number of rows.
 

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from atoll.algorithms.sampling import Rule
-from atoll.federation.network_latency import round_latency
 from atoll.rng import stream
 from atoll.simulation.links import Link
 from atoll.simulation.traces import Trace
+from scripts import script
+
+round_latency = script("experiments/fedrl/latency.py").round_latency
 
 SLOW, FAST = Trace.constant(10.0), Trace.constant(100.0)
 

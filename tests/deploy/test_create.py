@@ -12,10 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from atoll.deploy import authority, bundle, founding, proxy
+from atoll.deploy import bundle, certificates, create, proxy
 from atoll.deploy.bundle import Bundle
+from atoll.deploy.control import status
 from atoll.deploy.layout import Layout
-from atoll.deploy.status import status
 from atoll.errors import SiteError
 from refusals import refused
 
@@ -26,19 +26,19 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return founding.found(tmp_path / "federation", ["a", "b"], "atoll.example.org", 9443)
+    return create.create_federation(tmp_path / "federation", ["a", "b"], "atoll.example.org", 9443)
 
 
 def test_what_is_made(layout: Layout) -> None:
     assert Layout.open(layout.folder) == layout
-    assert layout.sites == ["a", "b"] and layout.link_port == 9444
+    assert layout.sites == ["a", "b"] and layout.superlink_port == 9444
     assert layout.public_address == "atoll.example.org:9443"
     for name in ("ca.key", "server.key", "superexec.secret"):
         assert mode(layout.server / name) == 0o600
     for folder in (layout.folder, layout.server, layout.bundles, layout.state, layout.bundles / "a"):
         assert mode(folder) == 0o700
     found = Bundle.open(layout.bundles / "a")
-    assert (found.site.name, found.site.link) == ("a", "atoll.example.org:9443")
+    assert (found.site.name, found.site.server) == ("a", "atoll.example.org:9443")
     assert mode(found.key) == 0o600 and not found.site.share_labels
     assert found.ca.read_bytes() == layout.ca.read_bytes()
     assert {path.name for path in found.folder.iterdir()} == {
@@ -48,19 +48,19 @@ def test_what_is_made(layout: Layout) -> None:
 
 
 def test_every_key_is_another_one_on_a_nist_curve(layout: Layout) -> None:
-    private = [authority.read_private_key(layout.bundles / name / "site.key") for name in layout.sites]
-    private += [authority.read_private_key(layout.server / name) for name in ("ca.key", "server.key")]
+    private = [certificates.read_private_key(layout.bundles / name / "site.key") for name in layout.sites]
+    private += [certificates.read_private_key(layout.server / name) for name in ("ca.key", "server.key")]
     assert all(isinstance(key.curve, ec.SECP384R1) for key in private)
     assert len({key.private_numbers().private_value for key in private}) == 4
     lines = [layout.public_key(name).read_bytes() for name in layout.sites]
-    assert lines == [authority.public_line(key) for key in private[:2]]
-    assert authority.public_point(lines[0]).startswith(b"-----BEGIN PUBLIC KEY")
+    assert lines == [certificates.public_line(key) for key in private[:2]]
+    assert certificates.public_point(lines[0]).startswith(b"-----BEGIN PUBLIC KEY")
     assert b"OPENSSH" in (layout.bundles / "a" / "site.key").read_bytes()
 
 
 def test_the_certificate_is_of_the_authority_and_for_these_names(layout: Layout) -> None:
-    root = authority.read_certificate(layout.ca)
-    server = authority.read_certificate(layout.server / "server.crt")
+    root = certificates.read_certificate(layout.ca)
+    server = certificates.read_certificate(layout.server / "server.crt")
     server.verify_directly_issued_by(root)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["atoll.example.org", "localhost"]
@@ -70,11 +70,11 @@ def test_the_certificate_is_of_the_authority_and_for_these_names(layout: Layout)
 
 
 def test_a_host_may_be_an_address(tmp_path: Path) -> None:
-    made = founding.found(tmp_path / "federation", ["a"], "127.0.0.1", 9443, 9999)
-    server = authority.read_certificate(made.server / "server.crt")
+    made = create.create_federation(tmp_path / "federation", ["a"], "127.0.0.1", 9443, 9999)
+    server = certificates.read_certificate(made.server / "server.crt")
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
-    assert made.link_port == 9999
+    assert made.superlink_port == 9999
 
 
 def test_the_proxy_passes_one_path_on(layout: Layout) -> None:
@@ -87,22 +87,22 @@ def test_the_proxy_passes_one_path_on(layout: Layout) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_federation_for_trying_out_listens_on_this_machine_only(tmp_path: Path, host: str) -> None:
-    text = (founding.found(tmp_path / "here", ["a"], host, 9443).server / "nginx.conf").read_text()
+    text = (create.create_federation(tmp_path / "here", ["a"], host, 9443).server / "nginx.conf").read_text()
     assert [line.strip() for line in text.splitlines() if "listen" in line] == ["listen 127.0.0.1:9443 ssl;"]
 
 
 def test_nothing_is_overwritten(layout: Layout, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in layout.folder.rglob("*") if path.is_file()}
     with refused(SiteError, "folder-exists", layout.folder):
-        founding.found(layout.folder, ["c"], "localhost", 1234)
+        create.create_federation(layout.folder, ["c"], "localhost", 1234)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with refused(SiteError, "folder-exists", tmp_path / "link"):
-        founding.found(tmp_path / "link", ["c"], "localhost", 1234)
+        create.create_federation(tmp_path / "link", ["c"], "localhost", 1234)
     assert {path: path.read_bytes() for path in layout.folder.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
-    ("sites", "host", "port", "link_port", "code", "named"),
+    ("sites", "host", "port", "superlink_port", "code", "named"),
     [
         (["a", "../../x"], "localhost", 9443, None, "bad-site-name", "../../x"),
         (["a", "a"], "localhost", 9443, None, "site-name-twice", "'a'"),
@@ -113,10 +113,10 @@ def test_nothing_is_overwritten(layout: Layout, tmp_path: Path) -> None:
     ],
 )
 def test_bad_words_make_nothing(
-    tmp_path: Path, sites: list[str], host: str, port: int, link_port: int | None, code: str, named: str
+    tmp_path: Path, sites: list[str], host: str, port: int, superlink_port: int | None, code: str, named: str
 ) -> None:
     with refused(SiteError, code, named):
-        founding.found(tmp_path / "deep" / "federation", sites, host, port, link_port)
+        create.create_federation(tmp_path / "deep" / "federation", sites, host, port, superlink_port)
     assert list(tmp_path.rglob("*")) == []
 
 
@@ -129,33 +129,33 @@ def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pyt
             raise OSError(28, "No space left on device")
         bundle.write_bundle(folder, name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(founding, "write_bundle", full)
+    monkeypatch.setattr(create, "write_bundle", full)
     with pytest.raises(OSError, match="No space"):
-        founding.found(tmp_path / "federation", ["a", "b", "c"], "localhost", 9443)
+        create.create_federation(tmp_path / "federation", ["a", "b", "c"], "localhost", 9443)
     assert written == ["a", "b"] and list(tmp_path.iterdir()) == []
 
 
 def test_sites_come_and_go(layout: Layout) -> None:
     before = layout.public_key("b").read_bytes()
-    assert founding.add_site(layout, "c") == layout.bundles / "c"
+    assert create.add_site(layout, "c") == layout.bundles / "c"
     assert layout.sites == ["a", "b", "c"]
     for name, code in (("a", "site-name-twice"), ("A", "site-name-twice"), ("../x", "bad-site-name")):
         with refused(SiteError, code, f"'{name}'"):
-            founding.add_site(layout, name)
-    founding.remove_site(layout, "b")
+            create.add_site(layout, name)
+    create.remove_site(layout, "b")
     assert layout.sites == ["a", "c"] and not (layout.bundles / "b").exists()
     with refused(SiteError, "unknown-site", "'b'"):
-        founding.remove_site(layout, "b")
-    founding.add_site(layout, "b")
+        create.remove_site(layout, "b")
+    create.add_site(layout, "b")
     assert layout.public_key("b").read_bytes() != before, "the old key stays shut out"
 
 
 def test_a_renewed_certificate_is_of_the_same_authority(layout: Layout) -> None:
     old, ca = (layout.server / "server.crt").read_bytes(), layout.ca.read_bytes()
-    founding.renew(layout)
-    new = authority.read_certificate(layout.server / "server.crt")
+    create.renew(layout)
+    new = certificates.read_certificate(layout.server / "server.crt")
     assert new.public_bytes(serialization.Encoding.PEM) != old and layout.ca.read_bytes() == ca
-    new.verify_directly_issued_by(authority.read_certificate(layout.ca))
+    new.verify_directly_issued_by(certificates.read_certificate(layout.ca))
 
 
 def test_a_key_that_others_may_read_is_refused(layout: Layout) -> None:

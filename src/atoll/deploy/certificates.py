@@ -1,6 +1,6 @@
 """Keys and certificates, made with the `cryptography` package and no other program.
 
-Everything is elliptic: P-384, a NIST curve, the only kind the link takes for nodes.
+Everything is elliptic: P-384, a NIST curve, the only kind the SuperLink takes for nodes.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def write_site_key(path: Path, key: PrivateKey) -> None:
 
 
 def public_line(key: PrivateKey) -> bytes:
-    """A site's public key as one line, the form in which the link takes it."""
+    """A site's public key as one line, the form in which the SuperLink takes it."""
     return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
 
 
 def public_point(line: bytes) -> bytes:
-    """The same key in the form in which the link lists it."""
+    """The same key in the form in which the SuperLink lists it."""
     key = serialization.load_ssh_public_key(line)
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

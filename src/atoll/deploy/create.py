@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from atoll.config import to_toml
-from atoll.deploy import authority
+from atoll.deploy import certificates
 from atoll.deploy.bundle import write_bundle
 from atoll.deploy.layout import Layout, check_host, check_names, check_port, is_local, join_address
 from atoll.deploy.proxy import configuration
@@ -21,33 +21,36 @@ from atoll.store.files import replace_file
 README = """\
 # The federation at {address}
 
-- `atoll federation server {folder}` (or `./start-server.sh`) starts the link and the proxy; `atoll federation status
-  {folder}` says who is there; `atoll doctor --federation {folder}` says what is wrong.
-- `bundles/NAME` is for the site NAME: hand it over on a safe way (`scp -rp`, an encrypted stick), then delete it here.
-- `server/` holds the keys of the server and of the authority: back it up where nobody else can read it.
-- `atoll federation add {folder} NAME` makes a bundle for one more site, `atoll federation remove {folder} NAME` shuts
-  one out for ever; both work while the server runs.
-- Only port {port} may be reachable from outside. Port {link_port} must not: whoever reaches it can run code on all
+- `atoll federation server {folder}` (or `./start-server.sh`) starts Flower's SuperLink and the proxy.
+  `atoll federation status {folder}` lists the sites; `atoll doctor --federation {folder}` finds problems.
+- `bundles/NAME` is for the site NAME. Transfer it securely (`scp -rp`, an encrypted stick), then delete it here.
+- `server/` holds the private keys of the server and of the certificate authority. Back it up where only you can
+  read it.
+- `atoll federation add {folder} NAME` makes a bundle for a new site. `atoll federation remove {folder} NAME` removes a
+  site permanently. Both work while the server runs.
+- Port {port} must be reachable from outside. Port {superlink_port} must not be: whoever reaches it can run code on all
   sites.
 """
 
 START = """\
 #!/bin/sh
-# Starts the link and the proxy of this federation; stop them with Ctrl-C or SIGTERM.
+# Starts the SuperLink and the proxy of this federation; stop them with Ctrl-C or SIGTERM.
 exec atoll federation server "$(dirname "$0")"
 """
 
 
-def found(folder: Path, sites: Sequence[str], host: str, port: int, link_port: int | None = None) -> Layout:
+def create_federation(
+    folder: Path, sites: Sequence[str], host: str, port: int, superlink_port: int | None = None
+) -> Layout:
     """Make a federation's directory: authority, certificates, keys, proxy, one bundle a site."""
     check_names(sites)
     check_host(host)
-    inner = port + 1 if link_port is None else link_port
+    inner = port + 1 if superlink_port is None else superlink_port
     for number in (port, inner):
         check_port(number)
     if port == inner:
         raise SiteError(
-            f"--link-port {inner}: the same as --port; the link needs a port of its own", code="ports-equal"
+            f"--superlink-port {inner}: the same as --port; the SuperLink needs a port of its own", code="ports-equal"
         )
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise SiteError(
@@ -82,12 +85,12 @@ def remove_site(layout: Layout, name: str) -> None:
 
 def renew(layout: Layout) -> None:
     """A new certificate for the server, from the same authority: sites notice nothing."""
-    key = authority.read_private_key(layout.server / "server.key")
-    authority_key = authority.read_private_key(layout.server / "ca.key")
-    certificate = authority.make_server_certificate(
-        authority.read_certificate(layout.ca), authority_key, key, layout.host
+    key = certificates.read_private_key(layout.server / "server.key")
+    authority_key = certificates.read_private_key(layout.server / "ca.key")
+    certificate = certificates.make_server_certificate(
+        certificates.read_certificate(layout.ca), authority_key, key, layout.host
     )
-    replace_file(layout.server / "server.crt", authority.certificate_bytes(certificate))
+    replace_file(layout.server / "server.crt", certificates.certificate_bytes(certificate))
 
 
 def _furnish(layout: Layout, sites: Sequence[str], final: Path) -> None:
@@ -96,34 +99,34 @@ def _furnish(layout: Layout, sites: Sequence[str], final: Path) -> None:
         folder.mkdir(mode=0o700)
     for folder in (layout.keys, layout.logs):
         folder.mkdir()
-    authority_key, server_key = authority.make_key(), authority.make_key()
-    root = authority.make_authority(authority_key, layout.host)
-    certificate = authority.make_server_certificate(root, authority_key, server_key, layout.host)
-    authority.write_server_key(layout.server / "ca.key", authority_key)
-    authority.write_server_key(layout.server / "server.key", server_key)
-    layout.ca.write_bytes(authority.certificate_bytes(root))
-    (layout.server / "server.crt").write_bytes(authority.certificate_bytes(certificate))
-    authority.write_secret(layout.server / "superexec.secret", secrets.token_bytes(32))
-    proxy = configuration(layout.port, layout.link_port, everywhere=not is_local(layout.host))
+    authority_key, server_key = certificates.make_key(), certificates.make_key()
+    root = certificates.make_authority(authority_key, layout.host)
+    certificate = certificates.make_server_certificate(root, authority_key, server_key, layout.host)
+    certificates.write_server_key(layout.server / "ca.key", authority_key)
+    certificates.write_server_key(layout.server / "server.key", server_key)
+    layout.ca.write_bytes(certificates.certificate_bytes(root))
+    (layout.server / "server.crt").write_bytes(certificates.certificate_bytes(certificate))
+    certificates.write_secret(layout.server / "superexec.secret", secrets.token_bytes(32))
+    proxy = configuration(layout.port, layout.superlink_port, everywhere=not is_local(layout.host))
     (layout.server / "nginx.conf").write_text(proxy, encoding="utf-8")
     for name in sites:
         _enrol(layout, name)
-    words = {"address": layout.public_address, "folder": final, "port": layout.port, "link_port": layout.link_port}
-    (layout.folder / "README.md").write_text(README.format(**words), encoding="utf-8")
+    ports = {"port": layout.port, "superlink_port": layout.superlink_port}
+    readme = README.format(address=layout.public_address, folder=final, **ports)
+    (layout.folder / "README.md").write_text(readme, encoding="utf-8")
     script = layout.folder / "start-server.sh"
     script.write_text(START, encoding="utf-8")
     os.chmod(script, 0o755)
-    plain = {"host": layout.host, "port": layout.port, "link_port": layout.link_port}
-    (layout.folder / "federation.toml").write_text(to_toml(plain), encoding="utf-8")
+    (layout.folder / "federation.toml").write_text(to_toml({"host": layout.host, **ports}), encoding="utf-8")
 
 
 def _enrol(layout: Layout, name: str) -> None:
     """A key pair and a bundle; the public key comes last, for it is what makes a site a member."""
-    key = authority.make_key()
-    link = join_address(layout.host, layout.port)
+    key = certificates.make_key()
+    server = join_address(layout.host, layout.port)
     with _aside(layout.bundles / name) as aside:
-        write_bundle(aside, name, link, layout.ca.read_bytes(), key)
-    replace_file(layout.public_key(name), authority.public_line(key))
+        write_bundle(aside, name, server, layout.ca.read_bytes(), key)
+    replace_file(layout.public_key(name), certificates.public_line(key))
 
 
 @contextmanager
