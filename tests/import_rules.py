@@ -173,6 +173,12 @@ def flower_stays_in_deploy(module: Module) -> Found:
         yield from _imports_of(module, "flwr")
 
 
+def only_cli_knows_deployments(module: Module) -> Found:
+    """An engine of `deploy` is found by its name, as every engine is."""
+    if module.package not in {"deploy", "cli"}:
+        yield from _imports_of(module, f"{PACKAGE}.deploy")
+
+
 def only_cli_prints(module: Module) -> Found:
     """The terminal belongs to the command line, its command groups and the modules named in TERMINAL_MODULES."""
     if module.package == "cli" or module.name in TERMINAL_MODULES:
@@ -246,6 +252,7 @@ RULES: tuple[Rule, ...] = (
     only_report_draws,
     report_reads_run_directories_only,
     flower_stays_in_deploy,
+    only_cli_knows_deployments,
     only_cli_prints,
     nothing_is_pickled,
     randomness_comes_from_rng,

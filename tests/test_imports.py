@@ -52,6 +52,7 @@ BREAKS = [
     (import_rules.only_report_draws, "atoll.data.partition", "def draw():\n    import matplotlib.pyplot as plt"),
     (import_rules.report_reads_run_directories_only, "atoll.training.train", "from atoll import report"),
     (import_rules.flower_stays_in_deploy, "atoll.run.launch", "from flwr.serverapp import Grid"),
+    (import_rules.only_cli_knows_deployments, "atoll.run.launch", "from atoll.deploy.flower import superlink"),
     (import_rules.only_cli_prints, "atoll.run.loop", "print('round 1')"),
     (import_rules.only_cli_prints, "atoll.report.html", "from rich.console import Console"),
     (import_rules.only_cli_prints, "atoll.config", "import typer"),

@@ -17,9 +17,12 @@ from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
+from atoll.federation.journal import Journal
 from atoll.federation.local import clients_of, local_federation
 from atoll.federation.ray import QUIET, RayTransport
-from atoll.testing import EngineContract, made_images, made_table
+from atoll.simulation.settings import SimulationSettings
+from atoll.testing import EngineContract, JournalContract, made_images, made_table
+from paced_clients import clock_of
 from refusals import refused
 
 pytestmark = pytest.mark.deploy  # it starts clusters: minutes on a busy machine
@@ -67,6 +70,21 @@ def on_ray(
     data: Federated, seed: int, workers: int, deadline: float | None = None, address: str | None = None
 ) -> Federation:
     return Federation(RayTransport(data, seed, workers, address=address), *clients_of(data), deadline)
+
+
+class TestKillOnRay(JournalContract):
+    """Actors, the virtual network and the journal together."""
+
+    virtual = True
+
+    @pytest.fixture(autouse=True)
+    def _at(self, cluster: str) -> None:
+        self.address = cluster
+
+    def federation(self, data: Federated, seed: int, journal: Journal) -> Federation:
+        settings = SimulationSettings(bandwidth=300.0, speed=[1.0, 50.0], dropout=0.2, staleness=[3, 1])
+        transport = RayTransport(data, seed, 2, address=self.address)
+        return Federation(transport, *clients_of(data), clock=clock_of(data, seed, settings), journal=journal)
 
 
 class TestRay(EngineContract):
