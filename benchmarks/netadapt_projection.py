@@ -32,7 +32,7 @@ from atoll.core import wire
 from atoll.core.ledger import Account, Ledger
 from atoll.core.messages import ClientInfo, Part, Payload, Schema, Tensors
 from atoll.federation.client_cache import Holdings
-from atoll.methods.decnas.clients import Contender, Orders, tune_task, upload_task
+from atoll.methods.decnas.clients import Orders, PrunedCandidate, tune_task, upload_task
 from atoll.methods.decnas.search import TRAINING, Decnas
 from atoll.methods.decnas.settings import DecnasConfig, parameter_shapes
 from atoll.rng import stream
@@ -213,7 +213,7 @@ def _weigh(
     sizes: dict[Part, int] = {"train": rows[0], "validation": rows[1], "test": 0}
     info = ClientInfo(ONE, sizes, Schema("table", (1,), ("", "")))  # of which a task takes name and sizes
     arch, before = json.loads(candidate), json.loads(previous)
-    one = Contender(unit, arch, _full(arch))
+    one = PrunedCandidate(unit, arch, _full(arch))
     orders = Orders(1, dict(training), True, {"architecture": before, "weights": _full(before)})
     task, scoring = (tune_task(one, info, orders, asks) for asks in (False, True))
     answer: Payload = {"correct": rows[1]}

@@ -22,10 +22,10 @@ from atoll.training.networks import load
 
 
 @dataclass
-class Node:
-    """A prefix: the branches that follow it, and the positions of the keys that end here."""
+class Prefix:
+    """Common first branches of some keys: the branches that follow it, and the positions of the keys that end here."""
 
-    following: dict[int, Node] = field(default_factory=dict)
+    following: dict[int, Prefix] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
 
@@ -62,18 +62,18 @@ def evaluate_keys(
     return [ConfusionCounts.zero(classes or 0) if count is None else count for count in counts]
 
 
-def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Node:
+def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Prefix:
     """The keys as a tree of prefixes; equal keys end at the same place."""
-    root = Node()
+    root = Prefix()
     for position, key in enumerate(keys):
         node = root
         for branch in check_key(key, blocks):
-            node = node.following.setdefault(branch, Node())
+            node = node.following.setdefault(branch, Prefix())
         node.ends.append(position)
     return root
 
 
-def walk(module: ChoiceNetwork, tree: Node, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+def walk(module: ChoiceNetwork, tree: Prefix, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
     """Positions and outputs of all keys on one batch.
 
     Depth first, so that only the activations along one path are in memory, however many keys there are.
@@ -82,7 +82,7 @@ def walk(module: ChoiceNetwork, tree: Node, inputs: Tensor) -> Iterator[tuple[li
         yield from _below(module, tree, module.run_stem(inputs), 0)
 
 
-def _below(module: ChoiceNetwork, node: Node, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
+def _below(module: ChoiceNetwork, node: Prefix, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
     if node.ends:
         yield node.ends, module.run_head(x)
     for branch, following in node.following.items():

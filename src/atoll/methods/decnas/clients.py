@@ -119,10 +119,8 @@ def upload(
     federation: Federation, survivors: Sequence[PrunedCandidate], counted: Mapping[str, GroupCounts], round_number: int
 ) -> None:
     """Lines 27-30: the survivors' clients upload, all others delete. Changes are added to the counts."""
-    wanted: dict[str, list[PrunedCandidate]] = {
-        info.name: [] for counts in counted.values() for info in counts.answered
-    }
     rows = {info.name: info.sizes["train"] for counts in counted.values() for info in counts.answered}
+    wanted: dict[str, list[PrunedCandidate]] = {name: [] for name in rows}
     for one in survivors:
         for info in counted[one.unit].answered:
             wanted[info.name].append(one)
