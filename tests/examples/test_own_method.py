@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 import atoll
+from atoll import spaces
+from atoll.clients import Client
+from atoll.clients.jobs import TRAIN
 from atoll.errors import Paused, SiteError
+from atoll.federation.executor import find_job
 from atoll.registry import names
+from atoll.rng import stream
 from atoll.run import launch
 from atoll.run.reader import Run
+from atoll.spaces import fixed
 from atoll.testing import MethodContract, made_table
 from deploy.flower.three_sites import ThreeSites
 from outcomes import outcome
@@ -46,18 +52,21 @@ def test_local_workers_and_the_virtual_network_give_the_same(tmp_path: Path, met
     assert here.result["candidates"] == virtual.result["candidates"]
 
 
-def test_the_proximal_term_keeps_clients_near_the_start(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"rounds": 1, "hidden": [8], "epochs": 3, "batch": 10, "lr": 0.1, "momentum": 0.0}
+def test_the_proximal_term_keeps_a_client_near_the_start() -> None:
+    data = made_table()
+    architecture = fixed.architecture_for("auto", data.schema, [8], None)
+    start = spaces.initial(architecture, stream(1, "start"))
+    training = {"epochs": 3, "batch": 10, "lr": 0.1, "mu": 0.0}
 
-    def biases(method: str, **more: float) -> np.ndarray:
-        run = atoll.search(method, made_table(), out=tmp_path / f"{method}{more}", workers=0, **settings, **more)
-        return np.concatenate(
-            [value for name, value in sorted(run.load_model().weights.items()) if name.endswith("bias")]
-        )
+    def distance(job: str, mu: float) -> float:
+        payload = {"architecture": architecture, "weights": start, **training, "mu": mu}
+        client = Client(data.client(data.names[0]), {}, stream(1, "client"), "cpu")
+        new = find_job(job)(payload, client)["weights"]
+        return float(np.sqrt(sum(np.sum((new[name] - start[name]) ** 2) for name in start)))
 
-    free, held, plain = biases("fedprox", mu=0.0), biases("fedprox", mu=5.0), biases("fedavg")
-    np.testing.assert_allclose(free, plain, rtol=1e-4, atol=1e-6)  # without the term it is federated averaging
-    assert np.linalg.norm(held) < 0.8 * np.linalg.norm(free)  # biases start at zero
+    free, held = distance("own_method.fedprox:train", 0.0), distance("own_method.fedprox:train", 5.0)
+    assert np.isclose(free, distance(TRAIN, 0.0), rtol=1e-4)  # without the term it is federated averaging
+    assert held < 0.5 * free
 
 
 def allow(sites: ThreeSites, module: str) -> None:
