@@ -1,4 +1,4 @@
-"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in words and pictures."""
+"""`atoll compare`, `cost`, `explain`, `figures`, `methods`: results of runs as tables and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atoll.cli.console import out_console, tell
 
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
-    out: Annotated[Path | None, typer.Option(help="Also a picture with box plots (png or svg).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a figure with box plots (png or svg).")] = None,
 ) -> None:
     """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
     from atoll.report.compare import draw_boxes, gather, markdown
@@ -44,7 +44,7 @@ def explain(
 def figures(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, drawn together.")],
     beside: Annotated[list[Path] | None, typer.Option(help="A run to compare with; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the pictures; default figures/ in the first run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the figures; default figures/ in the first run.")] = None,
     kind: Annotated[str, typer.Option("--format", help="png or svg.")] = "png",
 ) -> None:
     """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
@@ -69,10 +69,11 @@ def cost(
     device: Annotated[str | None, typer.Option(help="Also seconds and joules: phone, board or a file (.toml).")] = None,
     against: Annotated[Path | None, typer.Option(help="The run to compare with; default the first one.")] = None,
     search_only: Annotated[
-        bool, typer.Option("--search-only", help="Without training before and after the search, and final measuring.")
+        bool,
+        typer.Option("--search-only", help="Without training before and after the search, and the final evaluation."),
     ] = False,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first so many of the search.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also a picture with bars (png or svg).")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N iterations of the search.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a bar chart (png or svg).")] = None,
 ) -> None:
     """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
     from atoll.devices import device_profile

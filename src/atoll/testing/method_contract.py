@@ -1,4 +1,4 @@
-"""What every method promises, as tests."""
+"""The contract of every method, as tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def comparable(run: Run) -> Outcome:
 
 
 class MethodContract:
-    """Derive and name the method; `settings` makes its runs short, `data` gives it something it can work on."""
+    """Subclass this and name the method. `settings` keeps its runs short; `data` must suit the method."""
 
     method: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {"rounds": 4}
@@ -48,7 +48,7 @@ class MethodContract:
         raw = {"method": self.method, "seed": seed, "data": {"name": "in-memory"}, self.method: self.settings}
         return resolve(raw)
 
-    # -- the promises -----------------------------------------------------------------------------------------------
+    # -- the contract -----------------------------------------------------------------------------------------------
 
     def test_same_seed_same_run(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
         """And global random state is untouched."""
@@ -104,7 +104,7 @@ class MethodContract:
         plain = comparable(self.baseline(tmp_path_factory))
         assert self.outcome(tmp_path / "strict", prepare=wrap) == plain
 
-    def test_found_networks_can_be_taken_away(self, tmp_path_factory: TempPathFactory) -> None:
+    def test_found_networks_are_usable_modules(self, tmp_path_factory: TempPathFactory) -> None:
         """Each candidate's file gives an ordinary module that works on a single row."""
         import torch
 
@@ -116,11 +116,11 @@ class MethodContract:
             module = run.model(candidate["id"])
             assert module(torch.zeros(1, *shape)).shape == (1, self.data().schema.outputs)
 
-    # -- how they are tried -------------------------------------------------------------------------------------------
+    # -- runs for the tests -------------------------------------------------------------------------------------------
 
     @classmethod
     def baseline(cls, folders: TempPathFactory) -> Run:
-        """The plain run that others are compared with: seed 1, in this process. Made once per class; only read it."""
+        """The run that others are compared with: seed 1, in this process. Made once per class; do not modify it."""
         if "_baseline" not in vars(cls):  # not inherited: a subclass may have other settings
             run = cls().run(folders.mktemp("baseline") / "run")
             assert run is not None
@@ -128,7 +128,7 @@ class MethodContract:
         return cls._baseline
 
     def outcome(self, folder: Path, **options: Any) -> Outcome:
-        """What must be equal to that of another run; `options` are those of `run`."""
+        """The comparable part of a new run; `options` are those of `run`."""
         run = self.run(folder, **options)
         assert run is not None
         return comparable(run)
@@ -143,7 +143,7 @@ class MethodContract:
         again: bool = False,
         prepare: Any = None,
     ) -> Run | None:
-        """One run in `folder`; None if it was stopped before its end."""
+        """One run in `folder`; None if it was stopped early."""
         from atoll.errors import Paused
 
         experiment, data = self.experiment(seed), self.data()
