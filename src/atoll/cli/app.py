@@ -79,6 +79,6 @@ def main() -> None:
         sys.exit(problem.exit_code)
     except OSError as problem:
         complain(
-            f"{problem.filename or 'file system'}: {problem.strerror or problem}; free some space or choose another folder"
+            f"{problem.filename or 'file system'}: {problem.strerror or problem}; free space or choose another folder"
         )
         sys.exit(ConfigError.exit_code)

@@ -1,4 +1,4 @@
-"""`atoll datasets`, `atoll partition` and `atoll devices`: data sets, their partitions, and device profiles."""
+"""`atoll datasets`: list, fetch and export data sets; `atoll partition`: the classes that each client holds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from atoll.cli.console import DataDir, Settings, error_console, out_console, tel
 from atoll.devices import SHIPPED, DeviceProfile, LayerWork, device_profile
 from atoll.errors import ConfigError
 
-app = typer.Typer(help="Data sets: list, download and export them.", invoke_without_command=True)
+app = typer.Typer(help="Data sets: list, fetch and export them.", invoke_without_command=True)
 
 
 @app.callback()
 def datasets(context: typer.Context, data_dir: DataDir = None) -> None:
-    """List the data sets, and which of them are present."""
+    """List the data sets, and whether their files are present."""
     if context.invoked_subcommand is not None:
         return
     from atoll.data import catalogue
@@ -32,7 +32,7 @@ def datasets(context: typer.Context, data_dir: DataDir = None) -> None:
 
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_dir: DataDir = None) -> None:
-    """Download an image data set from its official address (resumable, checksum verified)."""
+    """Download an image data set from its official address (resumed after an interruption, checksum verified)."""
     from atoll.data.fetch import fetch as fetch_files
     from atoll.report.terminal import downloading
 
@@ -51,7 +51,7 @@ def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_
 def export(
     name: Annotated[str, typer.Argument(help="A data set; see `atoll datasets`.")],
     out: Annotated[Path, typer.Option(help="The folder of the files.")],
-    clients: Annotated[int | None, typer.Option(help="Number of clients that share the rows.")] = None,
+    clients: Annotated[int | None, typer.Option(help="The number of clients.")] = None,
     names: Annotated[str | None, typer.Option(help="The clients' names: north,south,west")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, ...")] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 1,
@@ -74,7 +74,7 @@ def partition(
     data_dir: DataDir = None,
     settings: Settings = None,
 ) -> None:
-    """Show how many rows of each class every client holds, as a table and a figure."""
+    """Show the classes that each client holds, as a table and a figure."""
     from atoll.data import load
     from atoll.report.figures.partition import draw_partition
     from atoll.report.tables import partition_table

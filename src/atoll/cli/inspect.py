@@ -1,4 +1,4 @@
-"""`atoll compare`, `cost`, `explain`, `figures`, `methods`: results of runs as tables and figures."""
+"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in tables and figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def explain(
 def figures(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, drawn together.")],
     beside: Annotated[list[Path] | None, typer.Option(help="A run to compare with; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the figures; default figures/ in the first run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the files; default figures/ in the first run.")] = None,
     kind: Annotated[str, typer.Option("--format", help="png or svg.")] = "png",
 ) -> None:
     """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
@@ -72,8 +72,8 @@ def cost(
         bool,
         typer.Option("--search-only", help="Without training before and after the search, and the final evaluation."),
     ] = False,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N iterations of the search.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Also a bar chart (png or svg).")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N of the search.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also a figure with bars (png or svg).")] = None,
 ) -> None:
     """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
     from atoll.devices import device_profile

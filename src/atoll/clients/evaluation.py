@@ -10,7 +10,7 @@ from atoll.clients import jobs
 from atoll.core import checks
 from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.federation.base import Federation
-from atoll.training.calibration import statistics_form, summed
+from atoll.training.calibration import pooled, statistics_form
 from atoll.training.metrics import ConfusionCounts, accuracy, weighted_f1
 
 
@@ -123,7 +123,7 @@ def calibrated_together(
     totals: list[Tensors] = []
     for reply in federation.collect(tasks, what="batch norm statistics"):
         own = reply.payload["statistics"]
-        totals = [summed(pair) for pair in zip(totals, own, strict=True)] if totals else own
+        totals = [pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
     return totals
 
 

@@ -30,7 +30,7 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
 
 
 def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[str]) -> tuple[DataSettings, int]:
-    """The data settings and the seed of an experiment file, a data set or a folder; options override them."""
+    """The data table of an experiment file, or that of a data set or folder, with options on top; and the seed."""
     raw: Raw = read_file(Path(target)) if target.endswith(".toml") else {"data": name_or_folder(target, list(DATASETS))}
     for name, value in options.items():
         if value is not None:
@@ -41,7 +41,7 @@ def assemble_data(target: str, options: Mapping[str, Any], settings: Sequence[st
 
 
 def free_run_directory(experiment: Experiment) -> Path:
-    """runs/METHOD-DATA-N with the first N that is not in use."""
+    """runs/METHOD-DATA-N with the first number that is free."""
     data = experiment.data.name or Path(experiment.data.folder or "data").name
     number = 1
     while (path := Path("runs") / f"{experiment.method}-{data}-{number}").exists():

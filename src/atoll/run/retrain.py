@@ -37,7 +37,7 @@ PARTITIONING = ("clients", "partition")  # data settings that apply to other dat
 
 
 @dataclass(frozen=True)
-class _SelectedNetwork:
+class _Chosen:
     """A network to be trained."""
 
     architecture: dict[str, Any]
@@ -76,7 +76,7 @@ def assemble_retraining(
         )
     before = read_file(run.path / "config.toml")
     own = before.get(before["method"], {})
-    selected = _sized(_selected(run, beside, picks), options)
+    chosen = _sized(_chosen(run, beside, picks), options)
     raw: Raw = {
         "method": method,
         "seed": before["seed"],
@@ -84,10 +84,10 @@ def assemble_retraining(
         "engine": before.get("engine", {}),
         method: _training(own, bool(options.get("central"))),
     }
-    raw[method]["networks"] = {name: network.architecture for name, network in selected.items()}
+    raw[method]["networks"] = {name: network.architecture for name, network in chosen.items()}
     if start == "found":
-        _refuse_derived(selected)
-        raw[method]["start"] = {n: network.weights_file(network.run) for n, network in selected.items() if network.run}
+        _refuse_derived(chosen)
+        raw[method]["start"] = {n: network.weights_file(network.run) for n, network in chosen.items() if network.run}
     for name, value in options.items():
         if value is not None and name not in ("data", "central", *SIZES):
             raw = put(raw, f"{method}.rounds" if name == "rounds" else name, value)
@@ -119,47 +119,47 @@ def _data(table: Mapping[str, Any], other: str | Mapping[str, Any] | None) -> Ra
     return {key: table[key] for key in PARTITIONING if key in table} | dict(named)
 
 
-def _selected(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str, _SelectedNetwork]:
+def _chosen(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str, _Chosen]:
     """Name -> network: the picks of the run, then the same picks of the runs beside it."""
     wanted = [pick.strip() for pick in picks if pick.strip()]
     if not wanted:
         raise ConfigError(
             "--pick: it names no network; give picks of the run, for instance --pick high,knee", code="no-pick-named"
         )
-    selected = {pick: _network(run, pick) for pick in wanted}
-    found = [pick for pick, network in selected.items() if network.run is run and not pick.startswith(WIDTH)]
+    chosen = {pick: _network(run, pick) for pick in wanted}
+    found = [pick for pick, network in chosen.items() if network.run is run and not pick.startswith(WIDTH)]
     for other in beside:
         for pick in found:
             name = f"{other.path.resolve().name}-{pick}"
-            if name in selected:
+            if name in chosen:
                 raise ConfigError(
                     f"--beside {other.path}: the name '{name}' is in use already; rename one of the folders",
                     code="duplicate-network-name",
                 )
-            selected[name] = _SelectedNetwork(_architecture(other, pick), other, pick)
+            chosen[name] = _Chosen(_architecture(other, pick), other, pick)
     if beside and not found:
         raise ConfigError(
             f"--beside {beside[0].path}: --pick names no network that the run found; add one, such as high",
             code="no-found-network",
         )
-    return selected
+    return chosen
 
 
-def _network(run: Run, pick: str) -> _SelectedNetwork:
+def _network(run: Run, pick: str) -> _Chosen:
     from atoll.spaces.fixed import MODELS
 
     if pick.startswith(WIDTH):
-        return _SelectedNetwork(_narrower(run, pick), run, pick)
+        return _Chosen(_narrower(run, pick), run, pick)
     if pick == STANDARD:
-        return _SelectedNetwork(_standard(run))
+        return _Chosen(_standard(run))
     found = _found_names(run)
     if pick in MODELS and pick not in found:
-        return _SelectedNetwork({"space": "fixed", "model": pick})
+        return _Chosen({"space": "fixed", "model": pick})
     if found and pick not in found:
         raise RunDirectoryError(
             f"{run.path}: no model '{pick}'; {nearest(pick, [*found, *MODELS])}", code="unknown-pick"
         )
-    return _SelectedNetwork(_architecture(run, pick), run, pick)
+    return _Chosen(_architecture(run, pick), run, pick)
 
 
 def _architecture(run: Run, pick: str) -> dict[str, Any]:
@@ -171,9 +171,9 @@ def _architecture(run: Run, pick: str) -> dict[str, Any]:
     return own
 
 
-def _refuse_derived(selected: Mapping[str, _SelectedNetwork]) -> None:
+def _refuse_derived(chosen: Mapping[str, _Chosen]) -> None:
     """A network derived from a supernet differs from the stored one, so there are no weights for it."""
-    for name, network in selected.items():
+    for name, network in chosen.items():
         if network.run and not network.pick.startswith(WIDTH):
             own = network.run.load_model(network.pick).architecture
             if own.get("form") != network.architecture.get("form"):
@@ -213,10 +213,10 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
         ) from None
 
 
-def _sized(selected: Mapping[str, _SelectedNetwork], options: Mapping[str, Any]) -> dict[str, _SelectedNetwork]:
+def _sized(chosen: Mapping[str, _Chosen], options: Mapping[str, Any]) -> dict[str, _Chosen]:
     """The networks with the requested numbers of cells and channels; hand-designed networks are not changed."""
     sizes = {name: options[name] for name in SIZES if options.get(name) is not None}
-    for pick, network in selected.items():
+    for pick, network in chosen.items():
         for name, value in sizes.items():
             if network.run and network.architecture.get("form") != "genotype":
                 raise ConfigError(
@@ -225,7 +225,7 @@ def _sized(selected: Mapping[str, _SelectedNetwork], options: Mapping[str, Any])
                 )
     return {
         pick: replace(network, architecture={**network.architecture, **sizes}) if network.run else network
-        for pick, network in selected.items()
+        for pick, network in chosen.items()
     }
 
 

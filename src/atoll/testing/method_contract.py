@@ -35,7 +35,7 @@ def comparable(run: Run) -> Outcome:
 
 
 class MethodContract:
-    """Subclass this and name the method. `settings` keeps its runs short; `data` must suit the method."""
+    """Derive and name the method; `settings` makes its runs short, `data` gives it something it can work on."""
 
     method: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {"rounds": 4}
@@ -116,7 +116,7 @@ class MethodContract:
             module = run.model(candidate["id"])
             assert module(torch.zeros(1, *shape)).shape == (1, self.data().schema.outputs)
 
-    # -- runs for the tests -------------------------------------------------------------------------------------------
+    # -- how they are tried -------------------------------------------------------------------------------------------
 
     @classmethod
     def baseline(cls, folders: TempPathFactory) -> Run:

@@ -61,11 +61,11 @@ class Augmentation:
         if not self.active:
             return x
         if self.crop or self.flip:
-            x = self._cropped_and_flipped(x, rng)
-        return x * self._cutout_mask(x, rng) if self.cutout else x
+            x = self._moved(x, rng)
+        return x * self._kept(x, rng) if self.cutout else x
 
-    def _cropped_and_flipped(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Both operations in one indexing of pixels."""
+    def _moved(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Cropped and mirrored in one gathering of pixels."""
         rows, _, height, width = x.shape
         offsets = rng.integers(0, 2 * self.crop + 1, (2, rows, 1)) if self.crop else np.zeros((2, rows, 1), np.int64)
         down = offsets[0] + np.arange(height)
@@ -80,8 +80,8 @@ class Augmentation:
         )
         return padded[image, line, column].permute(0, 3, 1, 2)
 
-    def _cutout_mask(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Zero for every pixel that is cut out, one for the others."""
+    def _kept(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """One for every pixel that stays, zero for the others."""
         rows, _, height, width = x.shape
         centres = [rng.integers(0, side, (rows, 1)) for side in (height, width)]
         inside = [
