@@ -1,4 +1,4 @@
-"""The contract of every engine, as tests. Point numbers are those of `atoll/federation/base.py`."""
+"""What every engine promises, as tests. The numbers are those of `atoll/federation/base.py`."""
 
 from __future__ import annotations
 
