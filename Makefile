@@ -1,13 +1,13 @@
-# Everything a developer or CI does, by name. Each target makes .venv itself; only Python 3.11+, pip, make and git are needed.
+# The commands of developers and CI. Each target creates .venv if needed; only Python 3.11+, pip, make and git are required.
 #
-#   make test TEST_PROCESSES=1      tests in one process, as a debugger wants them
+#   make test TEST_PROCESSES=1      tests in one process, for a debugger
 #   make test PYTEST_ARGS="-k wire" some tests only
 #   make run OUT=runs/mine          a run directory of your choice
 
 PYTHON ?= python3
 OUT ?=
 PYTEST_ARGS ?=
-# Two, because tests start worker processes themselves, and a while is spent on waiting. Tests of one file stay together.
+# Two, because tests start worker processes and spend some time waiting. Tests of one file run in the same process.
 TEST_PROCESSES ?= 2
 
 BIN := .venv/bin
@@ -18,16 +18,16 @@ PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCES
 .DEFAULT_GOAL := help
 .PHONY: help install run test deploy-test check bench soak clean
 
-help:  ## this list
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP)  ## make .venv with the pinned versions and the command .venv/bin/atoll
+install: $(STAMP)  ## create .venv with the pinned versions and the command .venv/bin/atoll
 
-# torch comes first and by its exact version, so that nothing else decides which build is pulled. The package is built
-# with the pinned setuptools (no build isolation), so nothing unpinned takes part.
+# torch is installed first with its exact version, so that no other package selects the build. Atoll is built with the
+# pinned setuptools (no build isolation), so that every version in use is pinned.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Atoll needs Python 3.11 or newer: make PYTHON=python3.11")'
-	@echo "[1/4] making .venv"
+	@echo "[1/4] creating .venv"
 	@$(PYTHON) -m venv .venv
 	@echo "[2/4] installing torch (the largest part)"
 	@$(PIP_INSTALL) torch==2.13.0
@@ -38,8 +38,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "done: $(BIN)/atoll"
 
-# A run directory is never written over, so each `make run` takes the next free name.
-run: $(STAMP)  ## the main job: a real-time search over ten clients on scikit-learn's digits
+# A run directory is never overwritten, so each `make run` uses the next free name.
+run: $(STAMP)  ## a real-time search over ten clients on scikit-learn's digits
 	@out='$(OUT)'; number=1; \
 	if [ -z "$$out" ]; then \
 	  out=runs/first; \
@@ -50,7 +50,7 @@ run: $(STAMP)  ## the main job: a real-time search over ten clients on scikit-le
 test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
 
-deploy-test: $(STAMP)  ## a real federation on this machine: link, proxy, three nodes, kills and refusals (needs nginx)
+deploy-test: $(STAMP)  ## a real federation on this machine: server, proxy, three nodes, kills and rejections (needs nginx)
 	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=2000 $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, format, types, and the import rules
@@ -59,7 +59,7 @@ check: $(STAMP)  ## lint, format, types, and the import rules
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --quiet tests/test_imports.py
 
-bench: $(STAMP)  ## every benchmark, one after the other, each prints ratios
+bench: $(STAMP)  ## all benchmarks, one after the other; each prints ratios
 	@for script in benchmarks/*.py; do \
 	  [ -e "$$script" ] || { echo "no benchmarks yet"; break; }; \
 	  echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
@@ -68,5 +68,5 @@ bench: $(STAMP)  ## every benchmark, one after the other, each prints ratios
 soak: $(STAMP)  ## the long tests, one at a time
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
-clean:  ## remove .venv and caches; runs stay
+clean:  ## remove .venv and caches, but no runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info

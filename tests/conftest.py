@@ -1,4 +1,4 @@
-"""What holds for every test: one torch thread, no random examples in CI, no silent skip, and an end."""
+"""Rules for every test: one torch thread, no random examples in CI, no skip in CI, and a time limit."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Generator
 
 import hypothesis
 import pytest
-from _pytest.faulthandler import fault_handler_stderr_fd_key  # the error stream that no test captures
+from _pytest.faulthandler import fault_handler_stderr_fd_key  # the error stream that is not captured
 
 from atoll.training.determinism import prepare_environment
 
-# Before any test module imports torch: workers get this environment too, and the bits of both must be equal.
+# Before any test module imports torch: workers get the same environment, and their bits must be equal.
 prepare_environment()
 IN_CI = os.environ.get("CI") == "true"
 
-# A busy machine is not a bug: no deadline per example. In CI a red test must mean a change: the examples are fixed.
+# No deadline per example, because the machine may be busy. In CI the examples are fixed, so that failures are
+# reproducible.
 hypothesis.settings.register_profile("here", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if IN_CI else "here")
@@ -25,7 +26,7 @@ hypothesis.settings.load_profile("ci" if IN_CI else "here")
 
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> None:
-    """Small models are many times slower on two threads. Not set for worker processes: they see to it themselves."""
+    """Small models are many times slower on two threads. Worker processes set this themselves."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
@@ -54,14 +55,14 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """pytest stops its watch over a test that has failed; but what a test leaves behind may hang, too."""
+    """pytest cancels its timeout when a test fails, but the teardown may hang, too: start the timeout again."""
     limit = float(node.config.getini("faulthandler_timeout") or 0)
     if limit and isinstance(node, pytest.Item):
         faulthandler.dump_traceback_later(limit, exit=True, file=node.config.stash[fault_handler_stderr_fd_key])
 
 
 def _forbid_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """In CI a test that does not run proves nothing: the skip becomes a failure that tells its reason."""
+    """In CI every test must run: report a skip as a failure with its reason."""
     if IN_CI:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"

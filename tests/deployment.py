@@ -33,7 +33,7 @@ def need_nginx() -> None:
 
 
 def environment() -> dict[str, str]:
-    """With this source first, for programs and what they start."""
+    """Environment of programs and their children: this source tree comes first."""
     return os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
 
 
@@ -50,10 +50,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> float:
-    """Wait until this holds; how long it took."""
+    """Wait until the condition holds; return the seconds it took."""
     begin = time.monotonic()
     while not condition():
-        assert time.monotonic() < begin + seconds, f"waited {seconds:g} s in vain\n{what()}"
+        assert time.monotonic() < begin + seconds, f"not met within {seconds:g} s\n{what()}"
         time.sleep(0.1)
     return time.monotonic() - begin
 
@@ -77,13 +77,13 @@ class Program:
         return self.out.read_text(encoding="utf-8", errors="replace")
 
     def says(self, words: str, seconds: float = 60, times: int = 1) -> float:
-        """Wait until these words have been said so often."""
+        """Wait until the output contains these words `times` times."""
 
         def said() -> bool:
             if self.text().count(words) >= times:
                 return True
             assert self.process.poll() is None, (
-                f"ended with {self.process.returncode} without saying {words!r}:\n{self.text()}"
+                f"ended with {self.process.returncode} without printing {words!r}:\n{self.text()}"
             )
             return False
 
@@ -95,7 +95,7 @@ class Program:
         return self.process.wait(seconds)
 
     def stop(self) -> None:
-        """As Ctrl-C does, and as hard as needed."""
+        """Send SIGINT, and SIGKILL if that is not enough; then end all descendants."""
         if self.process.poll() is not None:
             return
         family = descendants(self.process.pid)
@@ -109,7 +109,7 @@ class Program:
 
 
 def run_atoll(*arguments: object, seconds: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`atoll ARGUMENTS` from its start to its end."""
+    """Run `atoll ARGUMENTS` to its end."""
     command = [*ATOLL, *(str(argument) for argument in arguments)]
     return subprocess.run(
         command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
@@ -118,7 +118,7 @@ def run_atoll(*arguments: object, seconds: float = 120, cwd: Path | None = None)
 
 @dataclass
 class Deployment:
-    """A federation in a folder, with whatever of it runs."""
+    """A federation in a folder, and its running programs."""
 
     folder: Path
     layout: Layout
@@ -154,7 +154,7 @@ class Deployment:
 
 
 def write_rows(path: Path, rows: int = 40, columns: Sequence[str] = ("x", "z")) -> Path:
-    """A small CSV of two classes that a line can tell apart."""
+    """A small CSV of two classes that are linearly separable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [",".join([*columns, "label"])]
     for row in range(rows):

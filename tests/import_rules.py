@@ -1,7 +1,7 @@
 """The import rules of the architecture, read from the source without importing it.
 
-Each rule is a function from one parsed module to the places that break it; `test_imports.py` runs all of them over
-the package, and each of them over a made-up module that breaks it.
+Each rule is a function from a parsed module to its violations. `test_imports.py` runs all rules over the package, and
+each rule over a small module that violates it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 PACKAGE = "atoll"
 LINES = 400
 
-# Methods talk to clients through these modules of `federation` and nothing else of it.
+# The only modules of `federation` that methods may import.
 OPEN_TO_METHODS = {"base", "replies"}
-# Unsafe to read from a stranger, and not stable from version to version.
+# Unsafe to read from an untrusted source, and not stable between versions.
 UNSAFE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 UNSAFE_CALLS = {"torch.load", "torch.save", "torch.serialization.load", "torch.serialization.save"}
 # torch's functions that draw from its global generator, or set it.
@@ -39,10 +39,10 @@ TORCH_RANDOM = {
     "torch.randn_like",
     "torch.randperm",
 }
-# What a test of "global random state is untouched" needs: looking, never drawing. Only `testing` may look.
-LOOKS_AT_STATE = {"random.getstate", "numpy.random.get_state"}
+# Reading the global random state, to test that it is unchanged. Only `testing` may do so.
+READS_STATE = {"random.getstate", "numpy.random.get_state"}
 TERMINAL = {"typer", "rich", "click"}
-# Besides `cli`, the modules that write to the terminal: progress, and tables.
+# The modules outside `cli` that write to the terminal: progress and tables.
 TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables")}
 
 
@@ -52,7 +52,7 @@ WORKING |= {"data", "core", "store"}
 
 @dataclass(frozen=True)
 class Module:
-    """One source file: its dotted name (`atoll.methods.fedavg`), its tree, and what its names stand for."""
+    """One source file: its dotted name (`atoll.methods.fedavg`), its syntax tree, and the names that it imports."""
 
     name: str
     tree: ast.Module
@@ -81,12 +81,12 @@ class Module:
 
     @property
     def package(self) -> str:
-        """The first folder below the package, or the file's own name: `methods`, `cli`."""
+        """The package directly below `atoll`, or the module if it is in none: `methods`, `config`."""
         parts = self.name.split(".")
         return parts[1] if len(parts) > 1 else ""
 
     def source_of(self, node: ast.ImportFrom) -> str:
-        """The module a `from` import reads from, relative ones resolved."""
+        """The module of a `from` import; relative imports are resolved."""
         if not node.level:
             return node.module or ""
         here = self.name.split(".")
@@ -94,9 +94,9 @@ class Module:
         return ".".join([*base, *([node.module] if node.module else [])])
 
     def imports(self) -> Iterator[tuple[int, str]]:
-        """Every name this module imports, with its line: `from a import b` is `a.b`, for b may be a module.
+        """Line and name of every import: `from a import b` is `a.b`, because b may be a module.
 
-        A constant handed to `import_module` or `__import__` counts: it is an import in other words.
+        A constant argument of `import_module` or `__import__` counts as an import.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -109,7 +109,7 @@ class Module:
                         yield node.lineno, argument.value
 
     def dotted(self, node: ast.expr) -> str:
-        """What an expression like `np.random.rand` stands for, `numpy.random.rand`; "" if it is no plain name."""
+        """The full name of an expression: `numpy.random.rand` for `np.random.rand`; "" if it is not a dotted name."""
         if isinstance(node, ast.Name):
             return self.names.get(node.id, node.id)
         if isinstance(node, ast.Attribute):
@@ -123,7 +123,7 @@ class Module:
                 yield node, self.dotted(node.func)
 
 
-Found = Iterator[tuple[int, str]]  # line and what is wrong there
+Found = Iterator[tuple[int, str]]  # line and violation
 Rule = Callable[[Module], Found]
 
 
@@ -162,13 +162,13 @@ def only_report_draws(module: Module) -> Found:
 
 
 def report_reads_run_directories_only(module: Module) -> Found:
-    """Packages that do the work never look at the report."""
+    """Packages that run searches never import `report`, which reads run directories only."""
     if module.package in WORKING:
         yield from _imports_of(module, f"{PACKAGE}.report")
 
 
 def flower_stays_in_deploy(module: Module) -> Found:
-    """Flower is an extra: only `deploy` may load it."""
+    """Flower is an optional dependency: only `deploy` may import it."""
     if module.package != "deploy":
         yield from _imports_of(module, "flwr")
 
@@ -180,7 +180,7 @@ def only_cli_knows_deployments(module: Module) -> Found:
 
 
 def only_cli_prints(module: Module) -> Found:
-    """The terminal belongs to the command line, its command groups and the modules named in TERMINAL_MODULES."""
+    """Only `cli` and the modules in TERMINAL_MODULES write to the terminal."""
     if module.package == "cli" or module.name in TERMINAL_MODULES:
         return
     yield from _imports_of(module, *TERMINAL)
@@ -208,36 +208,36 @@ def _passes(call: ast.Call, keyword: str, value: bool) -> bool:
 
 
 def randomness_comes_from_rng(module: Module) -> Found:
-    """Streams are made in `rng.py` and passed in; elsewhere `np.random.Generator` is a type and nothing more."""
-    looking = LOOKS_AT_STATE if module.package == "testing" else set()
+    """Streams are created in `rng.py` and passed as arguments; elsewhere `np.random.Generator` is only a type."""
+    readable = READS_STATE if module.package == "testing" else set()
     for line, name in module.imports():
-        if is_within(name, "random", *TORCH_RANDOM) and not (looking and name == "random") and name not in looking:
+        if is_within(name, "random", *TORCH_RANDOM) and not (readable and name == "random") and name not in readable:
             yield line, f"imports {name}"
     if module.name == f"{PACKAGE}.rng":
         return
     for line, name in module.imports():
-        if name.startswith("numpy.random.") and name not in {"numpy.random.Generator", *looking}:
+        if name.startswith("numpy.random.") and name not in {"numpy.random.Generator", *readable}:
             yield line, f"imports {name}"
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute):
             name = module.dotted(node)
-            if _draws(name) and name not in looking:
+            if _draws(name) and name not in readable:
                 yield node.lineno, f"uses {name}"
     for call, name in module.calls():
         if name == "numpy.random.Generator":
-            yield call.lineno, "makes a generator: take one from rng.stream"
+            yield call.lineno, "creates a generator: use rng.stream"
 
 
 def _draws(name: str) -> bool:
-    """Is this a use of global randomness, or of a generator of one's own?"""
+    """Whether this name uses global random state or creates a generator."""
     if name.startswith("numpy.random."):
         return name != "numpy.random.Generator"
     return name in TORCH_RANDOM or name.startswith("random.")
 
 
-def no_drawer_for_odds_and_ends(module: Module) -> Found:
+def no_catch_all_modules(module: Module) -> Found:
     if module.name.rpartition(".")[2] in {"utils", "util", "helpers", "misc"}:
-        yield 1, "a file's name says what is in it"
+        yield 1, "name the module after its purpose"
 
 
 def files_stay_small(module: Module) -> Found:
@@ -256,6 +256,6 @@ RULES: tuple[Rule, ...] = (
     only_cli_prints,
     nothing_is_pickled,
     randomness_comes_from_rng,
-    no_drawer_for_odds_and_ends,
+    no_catch_all_modules,
     files_stay_small,
 )

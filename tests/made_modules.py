@@ -1,4 +1,4 @@
-"""Networks as a user might bring them: torch modules that know nothing of Atoll, for images of 3x8x8 and 5 classes."""
+"""Networks of a user: torch modules independent of Atoll, for 3x8x8 images and 5 classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASSES = 5
 
 
 class Joined(nn.Module):
-    """A residual block, two branches side by side, and a sum with what came before: affine norms, functional forms."""
+    """A residual block, two concatenated branches and a skip connection, with affine norms and functional calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Joined(nn.Module):
         self.left = nn.Conv2d(6, 5, 3, stride=2, padding=1)
         self.right = nn.Conv2d(6, 7, 1)
         self.wide = nn.Conv2d(6, 12, 1, stride=2)
-        self.summed = nn.Identity()  # a place for tests to look at
+        self.summed = nn.Identity()  # for hooks of tests
         self.joined = nn.Identity()
         self.last = nn.Conv2d(12, 8, 1)
         self.answer = nn.Linear(8, CLASSES)
@@ -40,7 +40,7 @@ class Joined(nn.Module):
 
 
 class Grouped(nn.Module):
-    """Depthwise and grouped convolutions, a gate per channel, an image flattened by hand, two linear layers."""
+    """Depthwise and grouped convolutions, a gate per channel, a manual flatten, two linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Grouped(nn.Module):
 
 
 class GroupNormed(nn.Module):
-    """Group norms of several kinds: two groups, one, and one for each channel."""
+    """Group norms with two groups, one group, and one group per channel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GroupNormed(nn.Module):
 
 
 class Repeated(nn.Module):
-    """One layer used twice, and the input read again at the end."""
+    """One layer used twice, and the input used again at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Repeated(nn.Module):
 
 
 def weighted(module: nn.Module, seed: int = 0) -> nn.Module:
-    """The module with weights of its own stream; running averages that differ from the batch's."""
+    """The module with random weights of this seed."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -1,4 +1,4 @@
-"""Client jobs that misbehave, for tests of the engine. Workers find them because tests/ is on the path."""
+"""Client jobs that misbehave, for engine tests. Workers find them because tests/ is on the path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atoll.training.client import Client
 
 
 def shout(payload: Payload, client: Client) -> Payload:
-    """Write on every channel there is, and try to read the engine's mail."""
+    """Write to every output stream, and try to read the messages of the engine."""
     print("shouted on the standard output", flush=True)
     os.write(1, b"ATL1 and on its file descriptor\n")
     return {"read": sys.stdin.read() + os.read(0, 10).decode()}
@@ -22,7 +22,7 @@ def leave(payload: Payload, client: Client) -> Payload:
 
 
 def forget(payload: Payload, client: Client) -> Payload:
-    """Count up to two in memory, then forget everything."""
+    """Count to two in the client's memory, then clear it."""
     client.memory["count"] = client.memory.get("count", 0) + 1
     count = client.memory["count"]
     if count == 2:

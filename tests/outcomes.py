@@ -1,4 +1,4 @@
-"""What two runs must have in common to be called the same."""
+"""The parts of two runs that must be equal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from atoll.run.reader import Run
 
 
 def outcome(run: Run) -> dict[str, Any]:
-    """Everything in the result but the time it took, every event, and the bits of the weights."""
+    """The result and the events without times, and the digests of the weights."""
     result = {key: value for key, value in run.result.items() if key != "wall_seconds"}
     events = [{key: value for key, value in event.items() if key != "wall_seconds"} for event in run.history]
     digests = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in result["candidates"]]

@@ -1,4 +1,4 @@
-"""Three clients on a virtual network whose times can be worked out by hand."""
+"""Three clients on a virtual network whose times can be computed by hand."""
 
 from __future__ import annotations
 

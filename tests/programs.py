@@ -1,8 +1,8 @@
-"""The program `atoll` as a process of its own, for tests that need exit codes, signals and kills.
+"""The program `atoll` as a separate process, for tests that need exit codes, signals and kills.
 
-`start` forks this process, in which the fixture `loaded` has loaded torch and all the rest: a child is a real process
-with a real exit code that can really be killed, and saves the seconds that a new interpreter takes. `program` starts
-the installed command itself.
+`start` forks this process, in which the fixture `loaded` has imported torch and everything else. The child is a real
+process with an exit code that can be killed, without the seconds that a new interpreter takes. `program` starts the
+installed command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Ended:
 
 @dataclass
 class Child:
-    """A program that runs."""
+    """A running program."""
 
     pid: int
     folder: Path
@@ -49,7 +49,7 @@ class Child:
         os.kill(self.pid, number)
 
     def wait(self, seconds: float = 240) -> Ended:
-        """How it ended; a program that does not end is killed, and a failure that tells its last words."""
+        """Wait for its end. A program that does not end is killed, and the test fails with the end of its output."""
         end, pid, status = time.monotonic() + seconds, 0, 0
         while not pid and time.monotonic() < end:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -57,8 +57,8 @@ class Child:
         if not pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            said = "".join(path.read_text(errors="replace") for path in sorted(self.folder.iterdir()))
-            pytest.fail(f"did not end within {seconds} s; it said: {said[-2000:]}")
+            output = "".join(path.read_text(errors="replace") for path in sorted(self.folder.iterdir()))
+            pytest.fail(f"did not end within {seconds} s; its output: {output[-2000:]}")
         out, err = (
             (self.folder / name).read_text() if (self.folder / name).exists() else "" for name in ("out", "err")
         )
@@ -68,7 +68,7 @@ class Child:
 
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Load into this process what a run needs, so that its forks find it."""
+    """Import what a run needs into this process, so that its forks start quickly."""
     from atoll import search
     from atoll.report import tables, terminal  # noqa: F401
 
@@ -76,7 +76,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def start(*arguments: object, cwd: Path | None = None, temporary: Path | None = None) -> Child:
-    """Begin `atoll ARGUMENTS` in a fork of this process."""
+    """Start `atoll ARGUMENTS` in a fork of this process."""
     folder = Path(tempfile.mkdtemp(prefix="atoll-test-"))
     pid = os.fork()
     if pid == 0:
@@ -85,7 +85,7 @@ def start(*arguments: object, cwd: Path | None = None, temporary: Path | None = 
 
 
 def run(*arguments: object, cwd: Path | None = None) -> Ended:
-    """`atoll ARGUMENTS` from its start to its end."""
+    """Run `atoll ARGUMENTS` to its end."""
     return start(*arguments, cwd=cwd).wait()
 
 
@@ -98,7 +98,7 @@ def program(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s in vain"
+        assert time.monotonic() < end, f"not met within {seconds} s"
         time.sleep(0.005)
 
 
@@ -109,12 +109,12 @@ def rounds_done(directory: Path) -> int:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that this process has started."""
+    """The child processes of this process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def end_with_parent() -> None:
-    """To be called by a fork of a test process: it holds that one's pipes, and whoever reads them would wait for it."""
+    """End this fork with the test process: it holds the same pipes, and their readers would wait for it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""How tests expect an error: by its class, its code and the values it must name, never by its sentences."""
+"""Tests expect an error by its class, its code and the values that it names, not by its wording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atoll.errors import AtollError
 
 @contextmanager
 def refused(kind: type[AtollError], code: str, *named: object) -> Iterator[pytest.ExceptionInfo[AtollError]]:
-    """The block raises `kind` with this code, and its text names each of these values (settings, files, numbers)."""
+    """The block must raise `kind` with this code, and its text must name each of these values."""
     with pytest.raises(kind) as caught:
         yield caught
     text = str(caught.value)

@@ -1,4 +1,4 @@
-"""Federated averaging that waits for two clients only: every round leaves replies in flight. For tests."""
+"""Federated averaging that waits for only two clients, so that every round leaves replies in flight. For tests."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class SoftFedAvg(FedAvg):
             if reply.ok:
                 mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
         if mean.weight == 0:
-            raise TooFewReplies("nobody answered")
+            raise TooFewReplies("no client replied")
         return FedAvgState(state.round + 1, mean.result()), {"who": who}

@@ -1,4 +1,4 @@
-"""Every error of Atoll's has a code: short, in kebab case, and of one class only."""
+"""Every error of Atoll has a short code in kebab case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SO
 
 
 def parents() -> dict[str, str]:
-    """Class -> the class that it is made from, for all error classes of the package."""
+    """Class -> base class, for all error classes of the package."""
     found = {"AtollError": ""}
     classes = [node for tree in FILES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while more := {
@@ -37,7 +37,7 @@ PARENTS = parents()
 
 
 def uses() -> Iterator[tuple[str, str, ast.expr | None]]:
-    """Where an error is made, of which class, and the expression of its code."""
+    """The place, class and code expression of every error that is created."""
     for path, tree in FILES.items():
         for node in ast.walk(tree):
             place = f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 0)}"
@@ -48,18 +48,13 @@ def uses() -> Iterator[tuple[str, str, ast.expr | None]]:
                 yield place, name(node.exc), None
 
 
-def lineage(kind: str) -> list[str]:
-    """The class and those above it."""
-    return [kind, *lineage(PARENTS[kind])] if kind else []
-
-
 def test_the_error_classes_are_found() -> None:
     known = {key for key, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     assert known <= PARENTS.keys()
 
 
 def test_every_error_has_a_code() -> None:
-    """A literal, or a variable where a function passes on a code that it was given."""
+    """The code is a literal, or a variable where a function passes on a code."""
     wrong = []
     for place, kind, code in uses():
         literal = isinstance(code, ast.Constant) and isinstance(code.value, str) and KEBAB.fullmatch(code.value)

@@ -1,4 +1,4 @@
-"""The import rules hold, and each check of a rule can fail."""
+"""The import rules hold, and each rule detects a violation."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ BREAKS = [
     (import_rules.randomness_comes_from_rng, "atoll.testing.contract", "import random\nrandom.random()"),
     (import_rules.randomness_comes_from_rng, "atoll.testing.contract", "import numpy as np\nnp.random.set_state(s)"),
     (import_rules.randomness_comes_from_rng, "atoll.data.split", "import random\nrandom.getstate()"),
-    (import_rules.no_drawer_for_odds_and_ends, "atoll.data.utils", ""),
+    (import_rules.no_catch_all_modules, "atoll.data.utils", ""),
     (import_rules.files_stay_small, "atoll.data.partition", "x = 1\n" * 401),
 ]
 
@@ -87,7 +87,7 @@ def test_a_broken_rule_is_found(rule: Rule, name: str, source: str) -> None:
     assert list(rule(Module.parse(name, source)))
 
 
-def test_every_rule_was_seen_to_fail() -> None:
+def test_every_rule_has_a_violation() -> None:
     assert {rule for rule, _, _ in BREAKS} == set(import_rules.RULES)
 
 
@@ -110,7 +110,7 @@ KEEPS = [
 
 
 @pytest.mark.parametrize(("name", "source"), KEEPS)
-def test_what_is_allowed_is_let_through(name: str, source: str) -> None:
+def test_allowed_code_breaks_no_rule(name: str, source: str) -> None:
     module = Module.parse(name, source)
     assert [(rule.__name__, found) for rule in import_rules.RULES for found in rule(module)] == []
 
@@ -133,12 +133,12 @@ def loads(modules: list[str], heavy: str) -> bool:
 
 
 LIGHT = {"", "cli", "config", "data", "errors", "deploy"}
-HEAVY = ("atoll.deploy.flower", "atoll.deploy.site")  # these do a client's work
+HEAVY = ("atoll.deploy.flower", "atoll.deploy.site")  # these run client jobs
 
 
 def test_the_command_line_starts_without_torch() -> None:
     """Torch takes 2 s to import: `atoll --help` and a mistyped setting must not wait for it."""
-    assert loads(["atoll.errors", "torch"], "torch"), "the check itself cannot see an import"
+    assert loads(["atoll.errors", "torch"], "torch"), "the check does not detect an import"
     modules = [Module.read(path, SOURCE) for path in FILES]
     light = [module.name for module in modules if module.package in LIGHT and not is_within(module.name, *HEAVY)]
     assert not loads(light, "torch")

@@ -1,4 +1,4 @@
-"""The rule of `conftest.py`: a skip is told here, and is a failure in CI."""
+"""The rule of `conftest.py`: a skip is reported locally, and is a failure in CI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(folder: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("source", SKIPS.values(), ids=SKIPS.keys())
-def test_a_skip_fails_in_ci_only_and_tells_its_reason(tmp_path: Path, source: str) -> None:
+def test_a_skip_fails_in_ci_only_and_reports_its_reason(tmp_path: Path, source: str) -> None:
     # Exit code 5 is pytest's "no test ran", which a file skipped as a whole gives.
     here = run(tmp_path, source, ci="")
     assert here.returncode in {0, 5}
@@ -41,5 +41,5 @@ def test_a_skip_fails_in_ci_only_and_tells_its_reason(tmp_path: Path, source: st
     assert "in CI no test may skip: Skipped: no browser" in in_ci.stdout
 
 
-def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
+def test_an_expected_failure_is_not_a_skip(tmp_path: Path) -> None:
     assert run(tmp_path, EXPECTED_FAILURE, ci="true").returncode == 0

@@ -69,7 +69,7 @@ def test_a_killed_server_program_is_resumed_to_the_same_result(
     reaches(killed, tmp_path / "killed", 1)
     (server_program,) = named(joined.server.process.pid, "flwr-serverapp")
     os.kill(server_program, signal.SIGKILL)
-    assert killed.ends(LONG) == 3 and "go on with: atoll resume" in killed.text()
+    assert killed.ends(LONG) == 3 and "continue with: atoll resume" in killed.text()
     resumed = run_atoll("resume", tmp_path / "killed", seconds=LONG)
     assert resumed.returncode == 0, resumed.stderr
     assert outcome(load(tmp_path / "killed")) == whole
@@ -83,7 +83,7 @@ def test_a_killed_link_is_survived_or_resumed_to_the_same_result(
     reaches(program, run, 1)
     os.kill(named(joined.server.process.pid, "flower-superlink")[0], signal.SIGKILL)
     if program.ends(LONG) != 0:
-        assert program.process.returncode == 3 and "go on with: atoll resume" in program.text(), program.text()
+        assert program.process.returncode == 3 and "continue with: atoll resume" in program.text(), program.text()
         resumed = run_atoll("resume", run, seconds=LONG)
         assert resumed.returncode == 0, resumed.stderr
     assert outcome(load(run)) == whole

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.store.files import replace_file, sweep_asides
+from atoll.store.files import remove_temporary_files, replace_file
 
 
 def test_replacing(tmp_path: Path) -> None:
@@ -43,5 +43,5 @@ def test_the_content_is_on_the_disk_before_the_name(tmp_path: Path, monkeypatch:
 def test_only_our_own_leftovers_are_swept(tmp_path: Path) -> None:
     for name in (".file.new", "file.new", ".hidden", "file"):
         (tmp_path / name).touch()
-    sweep_asides(tmp_path)
+    remove_temporary_files(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file.new", ".hidden", "file"}

@@ -112,7 +112,7 @@ def test_a_look_does_not_stop_a_start(tmp_path: Path) -> None:
 
 
 def test_a_start_does_not_wait_for_ever_for_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "LOOKING", 0.02)
+    monkeypatch.setattr(lock, "QUERY_SECONDS", 0.02)
     (tmp_path / "lock").touch()
     with open(tmp_path / "lock") as look:
         fcntl.flock(look, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""Fixed batch-norm statistics, summed over clients."""
+"""Fixed batch-norm statistics, pooled over clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atoll.core.messages import Tensors
 from atoll.rng import stream
 from atoll.spaces import initial
 from atoll.spaces.norm import BatchNorm
-from atoll.training.calibration import calibrate, fixed_module, summed
+from atoll.training.calibration import calibrate, fixed_module, pooled
 from atoll.training.networks import load, network
 
 NETWORKS: list[dict[str, Any]] = [
@@ -66,7 +66,7 @@ def test_clients_add_up_to_what_one_client_with_all_rows_would_say() -> None:
     x, weights = stream(1).random((40, 3, 16, 16), dtype=np.float32), initial(arch, stream(2))
     module = network(arch)
     together = calibrate(module, weights, x, batch=10)
-    added = summed([calibrate(module, weights, x[:10], 10), calibrate(module, weights, x[10:], 10)])
+    added = pooled([calibrate(module, weights, x[:10], 10), calibrate(module, weights, x[10:], 10)])
     assert list(added) == list(together)
     for name, array in together.items():
         np.testing.assert_allclose(added[name], array, rtol=1e-12)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from atoll.training.metrics import ConfusionCounts, accuracy, macro_f1, weighted_f1
+from atoll.training.metrics import ConfusionCounts, accuracy, weighted_f1
 
 
 def confusion_of(true: list[int], predicted: list[int], classes: int) -> np.ndarray:
@@ -24,7 +24,6 @@ def test_by_hand() -> None:
     table = np.array([[2, 1], [1, 0]])
     assert accuracy(table) == 0.5
     assert weighted_f1(table) == pytest.approx(2 / 3 * 3 / 4)
-    assert macro_f1(table) == pytest.approx(1 / 3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
@@ -32,14 +31,12 @@ def test_equals_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     true, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     table = confusion_of(true, predicted, 5)
     assert weighted_f1(table) == pytest.approx(f1_score(true, predicted, average="weighted", zero_division=0))
-    assert macro_f1(table) == pytest.approx(f1_score(true, predicted, average="macro", zero_division=0))
 
 
 def test_no_rows_have_no_figures() -> None:
     table = np.zeros((3, 3), np.int64)
     assert math.isnan(accuracy(table))
     assert math.isnan(weighted_f1(table))
-    assert math.isnan(macro_f1(table))
 
 
 def test_counts_add_up_and_travel() -> None:

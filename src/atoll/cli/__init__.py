@@ -1,1 +1,1 @@
-"""The command line. Commands without logic: what they do is elsewhere."""
+"""The command line. Commands parse arguments and print; the work is done in other packages."""

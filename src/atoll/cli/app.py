@@ -1,6 +1,6 @@
-"""The command line. Commands only: what they do is elsewhere.
+"""The program `atoll`: its commands and its exit codes.
 
-Exit codes: 0 done; 1 a fault of Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run
+Exit codes: 0 success; 1 a bug in Atoll; 2 something typed or supplied is wrong; 3 paused, can be resumed; 4 the run
 directory is damaged; 130 stopped by Ctrl-C after a checkpoint.
 """
 
@@ -49,10 +49,10 @@ def doctor(
     data_dir: DataDir = None,
     federation_dir: federation.Examined = None,
     site_data: Annotated[
-        Path | None, typer.Option("--data", help="With a site's bundle: look at this data, too.")
+        Path | None, typer.Option("--data", help="With a site's bundle: check this data, too.")
     ] = None,
 ) -> None:
-    """Versions, cores, and which data is found: the first thing to send with a question."""
+    """Versions, cores and available data sets: include this in a bug report."""
     from atoll.report.tables import health_table
 
     if federation_dir is not None:
@@ -61,26 +61,26 @@ def doctor(
 
 
 def main() -> None:
-    """The program `atoll`: a user's mistake is one line on the error stream, never a traceback."""
+    """Run the command line. A user's error is one line on the error stream, never a traceback."""
     from atoll.training.determinism import prepare_environment
 
     prepare_environment()
     sys.path.append(os.getcwd())  # last: own methods in this folder are found by module:Class, and shadow nothing
     try:
-        sys.exit(app(standalone_mode=False))  # a command that ends early gives its exit code, the others None
+        sys.exit(app(standalone_mode=False))  # a command that exits early returns its exit code, the others None
     except click.exceptions.NoArgsIsHelpError:
         sys.exit(2)  # typer has shown the help
     except click.ClickException as problem:
         complain(problem.format_message())
         sys.exit(2)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        complain("stopped at once; the last checkpoint stands")
+        complain("stopped immediately; the last checkpoint is intact")
         sys.exit(run.INTERRUPTED)
     except AtollError as problem:
         complain(f"{problem} [{problem.code}]" if problem.code else str(problem))
         sys.exit(problem.exit_code)
     except OSError as problem:
         complain(
-            f"{problem.filename or 'file system'}: {problem.strerror or problem}; make room or choose another folder"
+            f"{problem.filename or 'file system'}: {problem.strerror or problem}; free space or choose another folder"
         )
         sys.exit(ConfigError.exit_code)

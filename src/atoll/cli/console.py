@@ -1,4 +1,4 @@
-"""What commands print to, and the options that several of them have."""
+"""Output of the commands, and the options that several of them share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 out_console = Console()
 error_console = Console(stderr=True)
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; else $ATOLL_DATA.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; default $ATOLL_DATA.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Lines as they stand: no markup, no colours, wrapped by nobody."""
+    """Print text unchanged: no markup, no colours, no line wrapping."""
     from atoll.report.terminal import printable
 
     lines = "\n".join(map(printable, text.split("\n")))

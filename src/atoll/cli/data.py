@@ -39,12 +39,12 @@ def fetch(name: Annotated[str, typer.Argument(help="An image data set.")], data_
     folder = data_dir or os.environ.get("ATOLL_DATA")
     if not folder:
         raise ConfigError(
-            f"{name}: where to? name a folder with --data-dir, or in the environment's ATOLL_DATA",
+            f"{name}: no folder to download to; give one with --data-dir, or set ATOLL_DATA",
             code="no-download-folder",
         )
     with downloading(error_console) as progress:
         files = fetch_files(name, folder, progress=progress)
-    tell(f"{name}: in {files[0].parent}")
+    tell(f"{name}: downloaded to {files[0].parent}")
 
 
 @app.command()
@@ -88,17 +88,15 @@ def partition(
     tell(f"drawn in {out}")
 
 
-devices_app = typer.Typer(
-    help="Device profiles: what there is, and measuring the present machine.", invoke_without_command=True
-)
+devices_app = typer.Typer(help="Device profiles: list them, or measure this machine.", invoke_without_command=True)
 
 
 @devices_app.callback()
 def devices(
     context: typer.Context,
-    file: Annotated[list[str] | None, typer.Option("--device", help="Also an own one: a file (.toml).")] = None,
+    file: Annotated[list[str] | None, typer.Option("--device", help="Also this profile: a file (.toml).")] = None,
 ) -> None:
-    """The profiles there are, with their figures."""
+    """List the profiles with their values."""
     if context.invoked_subcommand is not None:
         return
     from atoll.report.tables import devices_table
@@ -114,12 +112,12 @@ def measure(
         list[str] | None, typer.Option(help="Time the layers of: convnet, mobilenet, ... (repeat)")
     ] = None,
     shape: Annotated[str, typer.Option("--input", help="Of one sample: channels x height x width.")] = "3x32x32",
-    classes: Annotated[int, typer.Option(help="How many classes the models tell apart.")] = 10,
-    repeats: Annotated[int, typer.Option(min=1, help="Forward passes of a layer; their median counts.")] = 15,
-    watts: Annotated[float | None, typer.Option(help="What this machine draws while it computes.")] = None,
-    links: Annotated[str, typer.Option(help="The profile to take the speeds of sending from.")] = "phone",
+    classes: Annotated[int, typer.Option(help="Number of classes of the models.")] = 10,
+    repeats: Annotated[int, typer.Option(min=1, help="Forward passes per layer; the median is used.")] = 15,
+    watts: Annotated[float | None, typer.Option(help="Power consumption of this machine under load.")] = None,
+    links: Annotated[str, typer.Option(help="The profile whose link speeds are used.")] = "phone",
 ) -> None:
-    """Time single layers on this machine and write a profile of it. Links are not measured: edit the file."""
+    """Time single layers on this machine and write its profile. Links are not measured: edit the file."""
     import platform
 
     from atoll.devices.measure import measure_profile, profile_text
@@ -132,7 +130,7 @@ def measure(
         )
     if watts is not None and not watts > 0:
         raise ConfigError(
-            f"--watts {watts}: give what the machine draws, a number above 0, or leave it out",
+            f"--watts {watts}: give the power of the machine, a number above 0, or leave it out",
             code="watts-not-positive",
         )
     base, sides = device_profile(links), _sides(shape)
@@ -147,9 +145,7 @@ def measure(
             status.update(f"timing layers: {done} of {whole}")
 
         profile = measure_profile(layers, repeats, base, words, watts, watch)
-    remark = (
-        f"Measured by `atoll devices measure`, median of {repeats}. Links as of the profile {links!r}: set your own."
-    )
+    remark = f"Measured by `atoll devices measure`, median of {repeats}. Links from profile {links!r}: replace them."
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(profile_text(profile, remark), encoding="utf-8")
     _report(profile, out)

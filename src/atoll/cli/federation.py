@@ -1,4 +1,4 @@
-"""`atoll federation`: making and running the server's side of a real federation."""
+"""`atoll federation` and `atoll site`: the server and the sites of a real federation."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def foreground() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C, SIGTERM and a closed terminal set a flag, which the function given tells; what runs can end in order."""
-    told: list[int] = []
+    """Ctrl-C, SIGTERM and a closed terminal only set a flag; the yielded function returns it, for an orderly end."""
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda number, _frame: told.append(number)) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
     try:
-        yield lambda: bool(told)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-app = typer.Typer(help="A real federation's server: make it, run it, see who is there.", no_args_is_help=True)
+app = typer.Typer(
+    help="The server of a real federation: create it, run it, see which sites are connected.", no_args_is_help=True
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The federation's directory on the server.")]
 Examined = Annotated[
     Path | None,
-    typer.Option("--federation", help="A federation's directory or a site's bundle: what is wrong with it."),
+    typer.Option("--federation", help="Check a federation's directory or a site's bundle."),
 ]
 SiteName = Annotated[str, typer.Argument(metavar="NAME", help="A site's name.")]
 
@@ -60,7 +62,8 @@ def init(
     names = [name.strip() for name in sites.split(",")]
     layout = create_federation(folder, names, host, port, superlink_port)
     tell(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
-    tell(f"hand each site its folder on a safe way: {', '.join(str(folder / 'bundles' / name) for name in names)}")
+    bundles = ", ".join(str(folder / "bundles" / name) for name in names)
+    tell(f"give each site its folder over a secure channel: {bundles}")
     tell(f"start the server with: atoll federation server {folder}")
 
 
@@ -81,7 +84,7 @@ def server(
 @app.command()
 def status(
     folder: Folder,
-    wait: Annotated[float, typer.Option(help="Wait up to so many seconds until all sites are connected.")] = 0.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait until all sites are connected.")] = 0.0,
 ) -> None:
     """Which sites belong, who is connected and since when not, their versions, and the runs."""
     from atoll.deploy.control import wait_for_sites
@@ -113,7 +116,7 @@ def add(folder: Folder, name: SiteName) -> None:
     from atoll.deploy.create import add_site
     from atoll.deploy.layout import Layout
 
-    tell(f"made {add_site(Layout.open(folder), name)}; hand it to the site on a safe way")
+    tell(f"made {add_site(Layout.open(folder), name)}; give it to the site over a secure channel")
 
 
 @app.command()
@@ -123,7 +126,7 @@ def remove(folder: Folder, name: SiteName) -> None:
     from atoll.deploy.layout import Layout
 
     remove_site(Layout.open(folder), name)
-    tell(f"site {name} belongs to the federation no more; its key is refused from now on")
+    tell(f"site {name} is no longer part of the federation; its key is rejected from now on")
 
 
 @app.command()
@@ -137,7 +140,7 @@ def renew(folder: Folder) -> None:
 
 
 def examine(place: Path, data: Path | None) -> int:
-    """`atoll doctor --federation`: prints every finding; the exit code is 2 if something is wrong."""
+    """`atoll doctor --federation`: print every finding; the exit code is 2 if one is not ok."""
     from atoll.deploy.doctor import examine as findings
 
     found = findings(place, data)
@@ -153,7 +156,7 @@ SHARED = """\
 what the server will get from this site, when a run asks for it:
   - names of the columns and classes, how many rows there are for training, validation and test
   - the number, mean and variance of each column, if the run scales all sites alike (scale = "federated")
-  - updates of models trained here, and how many rows they get right
+  - updates of models trained here, and how many rows they classify correctly
   - versions of Python and of the packages in use
 what stays here: every row. What a run may ask for is limited by {file}"""
 
@@ -166,13 +169,13 @@ def site() -> None:
 @site_app.command()
 def join(
     folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that the operator gave to this site.")],
-    data: Annotated[Path, typer.Option(help="This site's data: a folder with one CSV or NPZ file, or pictures.")],
-    label: Annotated[str, typer.Option(help="The column of the class, for the look at the data.")] = "label",
+    data: Annotated[Path, typer.Option(help="This site's data: a folder with one CSV or NPZ file, or images.")],
+    label: Annotated[str, typer.Option(help="The column of the class, for the check of the data.")] = "label",
     share_labels: Annotated[
         bool | None, typer.Option(help="May the number of rows per class leave this site? Asked if not given.")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Ask nothing; label counts stay here unless allowed before.")
+        bool, typer.Option("--yes", help="Ask no questions; label counts stay here unless allowed before.")
     ] = False,
 ) -> None:
     """Check the data, show what will be shared, and stay connected until Ctrl-C or SIGTERM."""
@@ -182,7 +185,7 @@ def join(
     from atoll.deploy.site_file import answer_labels
 
     bundle = Bundle.open(folder)
-    _tell(bundle, look(data, label, bundle.site.name))
+    _show_summary(bundle, look(data, label, bundle.site.name))
     allowed = _labels(bundle, share_labels, yes)
     if not yes and not typer.confirm(f"join the federation at {bundle.site.server} as site '{bundle.site.name}'?"):
         raise typer.Exit(0)
@@ -191,7 +194,7 @@ def join(
         run_node(bundle, data.resolve(), tell, stop, label=label)
 
 
-def _tell(bundle: Bundle, summary: DataSummary) -> None:
+def _show_summary(bundle: Bundle, summary: DataSummary) -> None:
     columns = f" ({', '.join(summary.columns[:6])}{', ...' if len(summary.columns) > 6 else ''})"
     tell(f"site '{bundle.site.name}': {summary.rows:,} rows, {summary.form}{columns if summary.columns else ''}")
     counted = (f"{name}: {count:,}" for name, count in zip(summary.classes, summary.per_class, strict=True))
@@ -203,7 +206,7 @@ def _tell(bundle: Bundle, summary: DataSummary) -> None:
 
 
 def _labels(bundle: Bundle, given: bool | None, yes: bool) -> bool:
-    """May label counts leave? What the command says, else what is asked, else what was answered before."""
+    """Whether label counts may leave the site: the option, else the user's answer, else the earlier answer."""
     before = bundle.site.share_labels
     allowed = before if given is None else given
     if given is None and not yes:

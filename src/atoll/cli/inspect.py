@@ -84,7 +84,8 @@ def cost(
     device: Annotated[str | None, typer.Option(help="Also seconds and joules: phone, board or a file (.toml).")] = None,
     against: Annotated[Path | None, typer.Option(help="The run to compare with; default the first one.")] = None,
     search_only: Annotated[
-        bool, typer.Option("--search-only", help="Without training before and after the search, and final measuring.")
+        bool,
+        typer.Option("--search-only", help="Without training before and after the search, and the final evaluation."),
     ] = False,
     iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N of the search.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also a figure with bars (png or svg).")] = None,

@@ -1,4 +1,4 @@
-"""`atoll run`, `resume`, `retrain`, `sweep` and `show`: runs, from their start to what they found."""
+"""`atoll run`, `resume`, `retrain`, `sweep` and `show`: runs, from their start to their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
         str, typer.Argument(help="An experiment file (.toml), or a method: see `atoll methods`, or module:Class.")
     ],
     data: Annotated[str | None, typer.Option(help="A data set's name, or a folder with one file per client.")] = None,
-    clients: Annotated[int | None, typer.Option(help="How many clients the data is dealt out to.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients that share the data.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, shards:2, natural, ...")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     preset: Annotated[str | None, typer.Option(help="small (minutes on two cores) or paper.")] = None,
@@ -39,7 +39,7 @@ def run(
     engine: Annotated[str | None, typer.Option(help="How clients are reached: local, or ray for a cluster.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="HOST:PORT of a cluster; without it: this machine.")] = None,
     federation: Annotated[Path | None, typer.Option(help="A federation of sites; see `atoll federation`.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, or cuda for those who have one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -68,13 +68,15 @@ def run(
 
 def resume(
     directory: Annotated[Path, typer.Argument(help="A run directory.")],
-    rounds: Annotated[int | None, typer.Option(help="Go further than was planned.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="More rounds than planned.")] = None,
     workers: Workers = None,
     data_dir: DataDir = None,
-    accept_changes: Annotated[bool, typer.Option(help="Go on though versions, threads or data have changed.")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option(help="Continue although versions, threads or data have changed.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was stopped, killed or finished."""
+    """Continue a run that was stopped or killed, or extend a finished one."""
     from atoll.run import launch
 
     with _watched(quiet, directory) as watching:
@@ -91,9 +93,11 @@ def resume(
 
 def retrain(
     directory: Annotated[Path, typer.Argument(help="A run directory, of any method.")],
-    pick: Annotated[str, typer.Option(help="Networks of the run, or made by hand: high,knee,resnet18")] = "high",
-    beside: Annotated[list[Path] | None, typer.Option(help="A run whose networks train too; may be repeated.")] = None,
-    start: Annotated[str, typer.Option("--from", help="scratch, or found: go on from the run's weights.")] = "scratch",
+    pick: Annotated[str, typer.Option(help="Networks of the run, or hand-designed ones: high,knee,resnet18")] = "high",
+    beside: Annotated[
+        list[Path] | None, typer.Option(help="A run whose networks are trained too; may be repeated.")
+    ] = None,
+    start: Annotated[str, typer.Option("--from", help="scratch, or found: start from the run's weights.")] = "scratch",
     groups: Annotated[int | None, typer.Option(help="Networks in parallel, each on its own group of clients.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
     partition: Annotated[str | None, typer.Option(help="Another partition than the run's: iid, shards:2, ...")] = None,
@@ -109,7 +113,7 @@ def retrain(
     quiet: Quiet = False,
     settings: Settings = None,
 ) -> None:
-    """Train chosen networks of a run, from scratch or further, side by side: the validation of what a search found."""
+    """Train networks of a run side by side, from scratch or from their weights, to validate what a search found."""
     from atoll.config import resolve
     from atoll.run.reader import load
     from atoll.run.retrain import assemble_retraining
@@ -140,7 +144,7 @@ def sweep(
     quiet: Quiet = False,
     settings: Settings = None,
 ) -> None:
-    """Run an experiment with many seeds; called again, it goes on where it stopped. See `atoll compare`."""
+    """Run an experiment with many seeds; a repeated call continues where it stopped. See `atoll compare`."""
     from atoll.config import resolve
     from atoll.run.assemble import assemble
     from atoll.run.sweep import seeds_from
@@ -156,14 +160,14 @@ def sweep(
 
 
 def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """What a run found and what it cost."""
+    """Show what a run found and what it cost."""
     from atoll.run.reader import load
 
     _shown(load(directory))
 
 
 def _begin(experiment: Experiment, out: Path | None, data_dir: Path | None, quiet: bool) -> None:
-    """A new run, watched, and what it found."""
+    """Start a run with progress display, and show its result."""
     from atoll.run import launch
     from atoll.run.assemble import free_run_directory
 
@@ -175,7 +179,7 @@ def _begin(experiment: Experiment, out: Path | None, data_dir: Path | None, quie
 
 @contextmanager
 def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
-    """Progress, and Ctrl-C: the first one stops after the round and a checkpoint, the second at once."""
+    """Progress and signals: the first Ctrl-C stops after the round and a checkpoint, the second immediately."""
     from atoll.report.terminal import progress
 
     stopping: list[int] = []
@@ -184,8 +188,8 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         if stopping:
             raise KeyboardInterrupt
         stopping.append(number)
-        # Straight to the error stream: the signal may have come in the middle of printing, or of importing rich.
-        start = b"\n" if os.isatty(2) else b""  # not into the progress bar
+        # Directly to the error stream: the signal may arrive while rich is printing or being imported.
+        start = b"\n" if os.isatty(2) else b""  # below the progress bar
         os.write(2, start + b"stopping after this round (once more: at once)\n")
 
     watcher = progress(out_console, quiet)
@@ -194,8 +198,8 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         yield {"watcher": watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
-        way_out = f"; go on with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.resumable else ""
-        complain(f"{pause}{way_out} [{pause.code}]")
+        hint = f"; continue with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.resumable else ""
+        complain(f"{pause}{hint} [{pause.code}]")
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()

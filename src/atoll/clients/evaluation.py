@@ -123,7 +123,7 @@ def calibrated_together(
     totals: list[Tensors] = []
     for reply in federation.collect(tasks, what="batch norm statistics"):
         own = reply.payload["statistics"]
-        totals = [calibration.summed(pair) for pair in zip(totals, own, strict=True)] if totals else own
+        totals = [calibration.pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
     return totals
 
 

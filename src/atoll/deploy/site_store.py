@@ -22,7 +22,7 @@ import numpy as np
 from atoll.core import wire
 from atoll.core.messages import Array, Payload, content_name
 from atoll.errors import AtollError, WireError
-from atoll.store.files import replace_file, sweep_asides
+from atoll.store.files import remove_temporary_files, replace_file
 
 RUN_NAME = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -86,7 +86,7 @@ class MemoryFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        sweep_asides(folder)
+        remove_temporary_files(folder)
 
     def read(self, version: int | None) -> Payload:
         """The memory as the task of this number left it; None: a client without memory."""

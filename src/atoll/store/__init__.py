@@ -1,12 +1,12 @@
-"""The run directory: the only truth about a run, written so that it survives a kill at any instant.
+"""The run directory: the only record of a run, written so that it survives a kill at any instant.
 
 config.toml      the complete settings the run was started with
 manifest.json    versions, seed, digests of the data
-events.jsonl     one line a round, append-only
-checkpoints/     the method's state and the federation's snapshot, two kept
-models/          weights named by content, and pointer files
-result.json      what came out
-lock             who is writing
+events.jsonl     one line per round, append-only
+checkpoints/     the method's state and the federation's snapshot; the last two are retained
+models/          model files named by content, and a pointer to the current snapshots
+result.json      the candidates and the cost
+lock             held by the process that writes
 """
 
 from atoll.store.directory import RunDirectory

@@ -1,8 +1,8 @@
-"""Checkpoints: plain values as JSON, arrays by content in safetensors packs, verified when read, two kept.
+"""Checkpoints: plain values as JSON, arrays in safetensors packs, verified when read. The last two are retained.
 
-An array that an earlier kept checkpoint holds already is not written again. Each document carries its own digest and
-those of the packs it refers to, so that a damaged file is noticed and the checkpoint before it is used. A pack is named
-by its content, so that writing a checkpoint anew never takes away what an older document refers to.
+An array that a retained checkpoint already stores is not written again. Each document carries its own digest and those
+of the packs it refers to, so that damage is detected and the previous checkpoint is used. A pack is named by its
+content, so that writing a checkpoint again never replaces a pack that an older document refers to.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from safetensors.numpy import save as save_pack
 from atoll.core import wire
 from atoll.core.messages import Array, content_name
 from atoll.errors import RunDamaged, WireError
-from atoll.store.files import replace_file, sweep_asides, sync_folder
+from atoll.store.files import remove_temporary_files, replace_file, sync_folder
 
 SCHEMA = 1
-KEPT = 2
+RETAINED = 2
 
 
 class Checkpoints:
@@ -31,12 +31,12 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        sweep_asides(folder)
-        self._documents: dict[str, dict[str, Any]] = {}  # name -> head of each kept document
-        self._damaged: set[str] = set()  # names of documents that were found damaged: the next write removes them
+        remove_temporary_files(folder)
+        self._documents: dict[str, dict[str, Any]] = {}  # name -> head of each retained document
+        self._damaged: set[str] = set()  # names of damaged documents: the next write removes them
 
     def write(self, number: int, value: dict[str, Any]) -> None:
-        """Save `value` (a payload) under this number. When this returns, it is on the disk."""
+        """Save `value` (a payload) under this number. It is durable when this returns."""
         parts = wire.take_apart(value)
         arrays: dict[str, Array] = {}
         array_names = [_remember(arrays, content_name(array), array) for array in parts.arrays]
@@ -55,7 +55,7 @@ class Checkpoints:
         self._tidy()
 
     def read(self) -> tuple[int, dict[str, Any]] | None:
-        """The newest intact checkpoint, or None if none was ever written."""
+        """The number and value of the newest intact checkpoint, or None if there is no checkpoint."""
         names = sorted((path.name for path in self._folder.glob("*.json")), reverse=True)
         problems = []
         for name in names:
@@ -69,7 +69,7 @@ class Checkpoints:
             return head["number"], value
         if problems:
             raise RunDamaged(
-                f"{self._folder}: no checkpoint is intact ({'; '.join(problems)}); start the run anew",
+                f"{self._folder}: no checkpoint is intact ({'; '.join(problems)}); start the run again from scratch",
                 code="no-intact-checkpoint",
             )
         return None
@@ -93,7 +93,7 @@ class Checkpoints:
         return {key: document[key] for key in ("schema", "number", "packs")}, value
 
     def _packs_holding(self, wanted: dict[str, Array]) -> list[dict[str, Any]]:
-        """Packs of kept documents that hold something of what is to be saved."""
+        """Packs of retained documents that hold at least one of these arrays."""
         found: dict[str, dict[str, Any]] = {}
         for head in self._documents.values():
             for pack in head["packs"]:
@@ -109,15 +109,15 @@ class Checkpoints:
         return {"file": file, "sha256": digest, "holds": sorted(arrays)}
 
     def _tidy(self) -> None:
-        """Keep the newest documents and the packs they refer to."""
+        """Remove all but the newest documents and the packs they refer to."""
         found = {path.name for path in self._folder.glob("*.json")}
         names = sorted(found - self._damaged, reverse=True)
-        for name in (*names[KEPT:], *self._damaged):
+        for name in (*names[RETAINED:], *self._damaged):
             (self._folder / name).unlink(missing_ok=True)
             self._documents.pop(name, None)
         self._damaged.clear()
-        if not all(name in self._documents for name in names[:KEPT]):
-            return  # an older document was not read in this process: what it refers to is not known, so nothing goes
+        if not all(name in self._documents for name in names[:RETAINED]):
+            return  # an older document was not read in this process: its packs are unknown, so none is removed
         needed = {pack["file"] for head in self._documents.values() for pack in head["packs"]}
         for path in self._folder.glob("*.safetensors"):
             if path.name not in needed:

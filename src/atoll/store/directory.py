@@ -1,4 +1,4 @@
-"""One run's directory, open for writing by one process."""
+"""A run directory, open for writing by one process."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any
 
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.store.checkpoints import Checkpoints
-from atoll.store.files import is_aside, replace_file, sweep_asides
+from atoll.store.files import is_temporary, remove_temporary_files, replace_file
 from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
 SCHEMA = 1
-READERS_GRACE = 8  # models that were offered so many times ago may still be read by someone
-BEFORE_THE_START = {"lock", "manifest.json"}  # what a run may leave that was killed before it was one
+RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
+INCOMPLETE_START = {"lock", "manifest.json"}  # the files of a run that was killed before config.toml was written
 
 
 class RunDirectory:
-    """Writes events, checkpoints, models and the result. Made by `create` or `reopen`, let go by `close`."""
+    """Writes events, checkpoints, models and the result. Use `create` or `reopen`; `close` releases the lock."""
 
     def __init__(self, path: Path, lock: Lock) -> None:
         self.path = path
         self._lock = lock
-        sweep_asides(path)
+        remove_temporary_files(path)
         (path / "models").mkdir(exist_ok=True)
-        sweep_asides(path / "models")
+        remove_temporary_files(path / "models")
         self.checkpoints = Checkpoints(path / "checkpoints")
-        self._events = open(path / "events.jsonl", "ab")  # noqa: SIM115 (open while the run lasts)
-        self._offered = [self._left_over()]
+        self._events = open(path / "events.jsonl", "ab")  # noqa: SIM115 (open until `close`)
+        self._snapshot_files = [self._earlier_snapshots()]
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: Mapping[str, Any]) -> RunDirectory:
-        """A new run. The folder must not exist or be empty, so that nothing is ever overwritten."""
+        """A new run. The folder must be missing or empty: no existing file is ever overwritten."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
             lock = lock_run(path)
-        except (OSError, ValueError) as problem:  # a ValueError is a name that no file can have
+        except (OSError, ValueError) as problem:  # ValueError: not a valid file name
             reason = getattr(problem, "strerror", None) or str(problem)
             raise RunDirectoryError(
-                f"{path}: {reason}; choose a folder that you may write to with --out", code="folder-not-writable"
+                f"{path}: {reason}; choose a writable folder with --out", code="folder-not-writable"
             ) from problem
         try:
-            _refuse_used(path)  # again: until the lock was taken, another process may have been here
+            _refuse_used(path)  # again: another process may have used it before the lock was taken
             replace_file(path / "manifest.json", _json(manifest))
-            replace_file(path / "config.toml", config.encode())  # last: a folder with it is a run that can be resumed
+            replace_file(path / "config.toml", config.encode())  # last: its presence marks a run that can be resumed
             return cls(path, lock)
         except BaseException:
             lock.release()
@@ -56,7 +56,7 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, path: Path) -> RunDirectory:
-        """An existing run, to go on with it."""
+        """An existing run, to be resumed."""
         if not (path / "config.toml").is_file():
             raise RunDirectoryError(
                 f"{path}: not a run directory (it has no config.toml); see `atoll run --help`",
@@ -65,22 +65,22 @@ class RunDirectory:
         return cls(path, lock_run(path))
 
     def reconfigure(self, config: str) -> None:
-        """The run shall go on with these settings, now and when it is resumed."""
+        """Replace the settings of the run, for this process and for later ones."""
         replace_file(self.path / "config.toml", config.encode())
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Append one line; it is durable with the next checkpoint."""
+        """Append one line. It is durable after the next checkpoint."""
         self._events.write(json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
         self._events.flush()
 
     def checkpoint(self, number: int, value: Mapping[str, Any]) -> None:
-        """Save a checkpoint together with how long the event log was at that time."""
+        """Save a checkpoint together with the current length of the event log."""
         os.fsync(self._events.fileno())
         length = os.fstat(self._events.fileno()).st_size
         self.checkpoints.write(number, {"events": length, "value": dict(value)})
 
     def last_checkpoint(self) -> dict[str, Any] | None:
-        """The newest intact checkpoint; events after it are cut off, because they will happen again."""
+        """The newest intact checkpoint. Later events are removed from the log, because they will be repeated."""
         found = self.checkpoints.read()
         if found is None:
             self._events.truncate(0)
@@ -88,38 +88,41 @@ class RunDirectory:
         _, saved = found
         if os.fstat(self._events.fileno()).st_size < saved["events"]:
             raise RunDamaged(
-                f"{self.path}: events.jsonl is shorter than its checkpoint says; start anew", code="events-too-short"
+                f"{self.path}: events.jsonl is shorter than its checkpoint states; start the run again from scratch",
+                code="events-too-short",
             )
         self._events.truncate(saved["events"])
         value: dict[str, Any] = saved["value"]
         return value
 
     def snapshots(self, models: Mapping[str, Model], round_number: int) -> None:
-        """Put models up for readers under their picks; the pointer file changes in one instant."""
+        """Publish models under their picks. The pointer file is replaced atomically."""
         names = {pick: save_model(self.path / "models", model) for pick, model in models.items()}
         pointer = {"schema": SCHEMA, "round": round_number, "models": names}
         replace_file(self.path / "models" / "current.json", _json(pointer))
-        self._offered.append(set(names.values()))
-        if len(self._offered) > READERS_GRACE:
-            keep = set().union(*self._offered[-READERS_GRACE:])
-            for old in self._offered.pop(0) - keep:
+        self._snapshot_files.append(set(names.values()))
+        if len(self._snapshot_files) > RETAINED_SNAPSHOTS:
+            retained = set().union(*self._snapshot_files[-RETAINED_SNAPSHOTS:])
+            for old in self._snapshot_files.pop(0) - retained:
                 (self.path / "models" / old).unlink(missing_ok=True)
 
-    def _left_over(self) -> set[str]:
-        """Models that an earlier sitting of this run had on offer; they go like any other offer, in their time."""
+    def _earlier_snapshots(self) -> set[str]:
+        """Snapshots of the run before it was resumed; they are removed like any other snapshot."""
         result = self.path / "result.json"
-        kept = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
-        return {file.name for file in (self.path / "models").glob("*.safetensors") if f"models/{file.name}" not in kept}
+        final = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
+        return {
+            file.name for file in (self.path / "models").glob("*.safetensors") if f"models/{file.name}" not in final
+        }
 
     def save_model(self, model: Model) -> str:
-        """Keep a model for good; the path relative to the run directory."""
+        """Write a model that is never removed, and return its path relative to the run directory."""
         return f"models/{save_model(self.path / 'models', model)}"
 
     def result(self, result: Mapping[str, Any]) -> None:
         replace_file(self.path / "result.json", _json({"schema": SCHEMA, **result}))
 
     def discard(self) -> None:
-        """Take everything away, if nothing has been done yet."""
+        """Remove the run's files, unless there is a checkpoint."""
         if self.last_checkpoint() is None:
             for name in ("models", "checkpoints"):
                 shutil.rmtree(self.path / name)
@@ -138,11 +141,11 @@ class RunDirectory:
 
 
 def _refuse_used(path: Path) -> None:
-    found = {entry.name for entry in path.iterdir() if not is_aside(entry)}
-    if found - BEFORE_THE_START:
-        way_out = f"go on with `atoll resume {path}` or" if "config.toml" in found else "it holds other files;"
+    found = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
+    if found - INCOMPLETE_START:
+        hint = f"continue with `atoll resume {path}` or" if "config.toml" in found else "it holds other files;"
         raise RunDirectoryError(
-            f"{path}: already in use; {way_out} choose another folder with --out", code="folder-not-empty"
+            f"{path}: already in use; {hint} choose another folder with --out", code="folder-not-empty"
         )
 
 

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half of each."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write aside, flush to the disk, rename, flush the folder: the rename is the one instant of change."""
-    aside = path.with_name(f".{path.name}.new")
-    with open(aside, "wb") as file:
+    """Replace a file atomically and durably: write a temporary file, flush it, rename it, flush the folder."""
+    temporary = path.with_name(f".{path.name}.new")
+    with open(temporary, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(aside, path)
+    os.replace(temporary, path)
     sync_folder(path.parent)
 
 
@@ -26,13 +26,13 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def sweep_asides(folder: Path) -> None:
-    """Remove what an interrupted `replace_file` left behind."""
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the temporary files of interrupted calls of `replace_file`."""
     for path in folder.iterdir():
-        if is_aside(path):
+        if is_temporary(path):
             path.unlink(missing_ok=True)
 
 
-def is_aside(path: Path) -> bool:
-    """Whether a file is one that `replace_file` writes before it renames it."""
+def is_temporary(path: Path) -> bool:
+    """Whether this is a temporary file of `replace_file`."""
     return path.name.startswith(".") and path.name.endswith(".new")

@@ -1,6 +1,6 @@
-"""One process at a time for a run directory, a federation's server, and a site's node on a machine.
+"""Locks: one process at a time for a run directory, a federation's server, or a site's node.
 
-The kernel holds the lock, so a killed owner never leaves it behind.
+The kernel holds the lock, so it is released when its owner is killed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from atoll.errors import AtollError, RunLocked, SiteError, UserError
 
-LOOKING = 1.0  # seconds after which a process that only looks, and is held up, counts as an owner
+QUERY_SECONDS = 1.0  # a shared lock held longer than this is not a query of `owner`, and counts as an owner
 
 
 class Lock:
-    """Taken when made, let go by `release`, at the end of a `with` block or by the death of the process.
+    """Acquired on construction; released by `release`, by the end of a `with` block or by the end of the process.
 
-    If another process has it, `refusal` makes the error from the name of that process.
+    If another process holds it, `refusal` builds the error from a description of that process.
     """
 
     def __init__(self, folder: Path, refusal: Callable[[str], AtollError]) -> None:
@@ -46,19 +46,19 @@ class Lock:
 
 
 def lock_run(folder: Path) -> Lock:
-    """The lock of a run directory; a `RunLocked` if another process works on the run."""
+    """The lock of a run directory; `RunLocked` if another process is working on the run."""
     hint = "is working on this run; wait for it or choose another --out"
     return Lock(folder, lambda name: RunLocked(f"{folder}: {name} {hint}", code="run-locked"))
 
 
 def hold(folder: Path, what: str) -> Lock:
-    """The lock of a server or node, `what` in words; a `SiteError` if it is running already."""
-    text = f"{what} is running already"
+    """The lock of a server or node, described by `what`; `SiteError` if it is already running."""
+    text = f"{what} is already running"
     return Lock(folder, lambda name: SiteError(f"{text} ({name}); stop that one first", code="already-running"))
 
 
 def owner(folder: Path) -> str | None:
-    """The name of the process that holds the folder's lock, if there is one."""
+    """A description of the process that holds the folder's lock, or None."""
     try:
         with _open(folder / "lock", os.O_RDONLY) as file:
             return None if _try(file, fcntl.LOCK_SH) else _name(file)
@@ -67,19 +67,21 @@ def owner(folder: Path) -> str | None:
 
 
 def _open(path: Path, flags: int) -> FileIO:
-    """The file itself, never what a symbolic link leads to: an owner writes its name into it."""
+    """Open the file without following a symbolic link, because the owner writes to it."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as problem:
         if problem.errno == errno.ELOOP and path.is_symlink():
-            raise UserError(f"{path}: a symbolic link, but must be a file; remove it", code="lock-is-a-link") from None
+            raise UserError(
+                f"{path}: it is a symbolic link, but must be a file; remove it", code="lock-is-a-link"
+            ) from None
         raise
     return FileIO(descriptor, "r+" if flags & os.O_RDWR else "r")
 
 
 def _take(file: FileIO) -> bool:
-    """Whether the lock is ours now. One that can be shared is held by a process that only looks, for an instant."""
-    end = time.monotonic() + LOOKING
+    """Whether this process holds the lock now. A lock that can be shared is held by a query, which ends at once."""
+    end = time.monotonic() + QUERY_SECONDS
     while not _try(file, fcntl.LOCK_EX):
         if not _try(file, fcntl.LOCK_SH) or time.monotonic() > end:
             return False

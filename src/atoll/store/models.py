@@ -1,4 +1,4 @@
-"""Trained networks on disk: one safetensors file each, named by content, complete with what is needed to use it."""
+"""Model files: one safetensors file per trained network, named by content, with its architecture and schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEIGHTS, STATISTICS = "weights/", "statistics/"
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture with its trained weights, and fixed statistics for its batch norms if they were calibrated."""
+    """An architecture with its trained weights, and calibrated batch-norm statistics if it has any."""
 
     architecture: dict[str, Any]
     weights: Tensors
@@ -35,17 +35,17 @@ class Model:
     schema: Schema
 
     def module(self) -> torch.nn.Module:
-        """An ordinary torch module in evaluation mode, which works on a single row or image."""
+        """An ordinary torch module in evaluation mode; it works on a single row or image."""
         from atoll.training.calibration import fixed_module
 
         return fixed_module(self.architecture, self.weights, self.statistics)
 
 
 def save_model(folder: Path, model: Model) -> str:
-    """Write a model (unless it is there already) and return its file name."""
+    """Write a model, unless its file exists already, and return the file name."""
     tensors = {WEIGHTS + name: model.weights[name] for name in model.weights}
     tensors |= {STATISTICS + name: model.statistics[name] for name in model.statistics}
-    # One metadata key with canonical text: with several, the order of keys in the file is not fixed.
+    # One metadata key with canonical text: with several keys, their order in the file is undefined.
     about = wire.canonical({"architecture": model.architecture, "schema": asdict(model.schema)})
     data = save_tensors(tensors, metadata={"atoll": about})
     name = f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
@@ -56,11 +56,12 @@ def save_model(folder: Path, model: Model) -> str:
 
 
 def load_model(path: Path) -> Model:
-    """Read a model back; a file whose content does not match its name is refused."""
+    """Read a model; `RunDamaged` if the content does not match the file name."""
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest()[:32] != path.stem:
         raise RunDamaged(
-            f"{path}: the content does not match the file's name; the file was changed or cut", code="wrong-checksum"
+            f"{path}: the content does not match the file's name; the file was modified or truncated",
+            code="wrong-checksum",
         )
     try:
         tensors = load_tensors(data)
@@ -69,7 +70,7 @@ def load_model(path: Path) -> Model:
         schema = about["schema"]
         architecture = about["architecture"]
     except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as problem:
-        raise RunDamaged(f"{path}: not a model of Atoll ({problem})", code="not-a-model") from problem
+        raise RunDamaged(f"{path}: not a model file of Atoll ({problem})", code="not-a-model") from problem
     return Model(
         architecture,
         Tensors({name.removeprefix(WEIGHTS): array for name, array in tensors.items() if name.startswith(WEIGHTS)}),

@@ -1,4 +1,4 @@
-"""For people who write methods and engines: a scripted federation, and the contracts as test suites.
+"""For authors of methods and engines: a scripted federation, and the contracts as test suites.
 
     class TestMyMethod(MethodContract):
         method = "mymethod"
@@ -6,7 +6,7 @@
     class TestMyEngine(EngineContract):
         def federation(self, data, seed, deadline=None): ...
 
-Both need pytest to run, not to import.
+Running them needs pytest, importing them does not.
 """
 
 from atoll.testing.data import made_images, made_table

@@ -1,4 +1,4 @@
-"""Small made data that can be learnt: each class is a cloud around a point of its own."""
+"""Small synthetic data that can be learnt: each class is a Gaussian cluster."""
 
 from __future__ import annotations
 

@@ -30,8 +30,11 @@ def _task(client: str, job: str, number: int = 0, returns: Any = None, **payload
 
 
 class EngineContract:
-    """Derive, and implement `federation`. Set `interrupts` if the engine can leave a running task behind, `processes`
-    if a client's work is done in a process that may die."""
+    """Subclass this and implement `federation`.
+
+    Set `interrupts` if the engine can abandon a running task, and `processes` if a client's task runs in a process that
+    may die.
+    """
 
     interrupts = False
     processes = False
@@ -98,7 +101,7 @@ class EngineContract:
             tasks = [
                 _task(bad, "fail"),
                 _task(good, "echo", value=1),
-                _task("nobody", "echo", value=1),
+                _task("unknown", "echo", value=1),
                 _task(bad, "illegal"),
                 _task(good, "no_such_job"),
             ]
@@ -175,7 +178,7 @@ class EngineContract:
                 assert np.array_equal(reply.payload["labels"], np.bincount(y, minlength=3))
 
     def test_replies_stream(self) -> None:
-        """Point 5: while the first of many replies is looked at, few others are waiting in memory."""
+        """Point 5: while the first of many replies is processed, few others are waiting in memory."""
         data = made_table(clients=40, rows=8)
         with self.federation(data, SEED) as federation:
             federation.begin(1)
@@ -216,7 +219,9 @@ class EngineContract:
             found: list[Any] = []
             while len(found) < len(tasks):
                 found += other.receive(at_least=0, deadline=0.2)
-        found.sort(key=lambda reply: [task.id for task in tasks].index(reply.task.id))  # they came in several handfuls
+        found.sort(
+            key=lambda reply: [task.id for task in tasks].index(reply.task.id)
+        )  # they arrived in several batches
         assert [r.payload.get("calls") for r in found] == [r.payload.get("calls") for r in expected] == [2, 1, 1, None]
         assert np.array_equal(found[3].payload["numbers"], expected[3].payload["numbers"])
 

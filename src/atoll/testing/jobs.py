@@ -1,4 +1,4 @@
-"""Client jobs that engine tests send: they answer, draw, remember, fail, dawdle and die."""
+"""Client jobs for engine tests: they reply, draw random numbers, use memory, fail, delay and kill their process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw(payload: Payload, client: Client) -> Payload:
 
 
 def remember(payload: Payload, client: Client) -> Payload:
-    """Count the calls in the client's memory; fail afterwards if asked to."""
+    """Count the calls in the client's memory; then fail if the payload asks for it."""
     client.memory["calls"] = int(client.memory.get("calls", 0)) + 1
     if payload.get("fail"):
         raise ValueError("asked to fail after changing the memory")
@@ -36,13 +36,13 @@ def fail(payload: Payload, client: Client) -> Payload:
 
 
 def dawdle(payload: Payload, client: Client) -> Payload:
-    """Answer after so many seconds."""
+    """Answer after `seconds`."""
     time.sleep(payload["seconds"])
     return {"value": payload["value"]}
 
 
 def die_once(payload: Payload, client: Client) -> Payload:
-    """Kill the process that plays the client, the first `times` times; a file counts them."""
+    """Kill the process that does the task, the first `times` times; a file counts them."""
     path = Path(payload["file"])
     deaths = len(path.read_text()) if path.exists() else 0
     if deaths < payload["times"]:
@@ -58,12 +58,12 @@ def own_rows(payload: Payload, client: Client) -> Payload:
 
 
 def weights(payload: Payload, client: Client) -> Payload:
-    """Tensors out of tensors."""
+    """Return the given tensors plus one."""
     return {"weights": Tensors({name: array + 1 for name, array in payload["weights"].items()})}
 
 
 def illegal(payload: Payload, client: Client) -> Payload:
-    """Something the wire does not carry."""
+    """Return a value that the wire format cannot carry."""
     return {"value": {1, 2, 3}}
 
 

@@ -1,4 +1,4 @@
-"""What every method promises, as tests."""
+"""The contract of every method, as tests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MethodContract:
         own = settings_table(self.method)
         return resolve({"method": self.method, "seed": seed, "data": {"name": "in-memory"}, own: self.settings})
 
-    # -- the promises -----------------------------------------------------------------------------------------------
+    # -- the contract -----------------------------------------------------------------------------------------------
 
     def test_same_seed_same_run(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
         """And global random state is untouched."""
@@ -108,7 +108,7 @@ class MethodContract:
         plain = comparable(self.baseline(tmp_path_factory))
         assert self.outcome(tmp_path / "strict", prepare=wrap) == plain
 
-    def test_found_networks_can_be_taken_away(self, tmp_path_factory: TempPathFactory) -> None:
+    def test_found_networks_are_usable_modules(self, tmp_path_factory: TempPathFactory) -> None:
         """Each candidate's file gives an ordinary module that works on a single row."""
         import torch
 
@@ -132,7 +132,7 @@ class MethodContract:
 
     @classmethod
     def baseline(cls, folders: TempPathFactory) -> Run:
-        """The plain run that others are compared with: seed 1, in this process. Made once per class; only read it."""
+        """The run that others are compared with: seed 1, in this process. Made once per class; do not modify it."""
         if "_baseline" not in vars(cls):  # not inherited: a subclass may have other settings
             run = cls().run(folders.mktemp("baseline") / "run")
             assert run is not None
@@ -140,7 +140,7 @@ class MethodContract:
         return cls._baseline
 
     def outcome(self, folder: Path, **options: Any) -> Outcome:
-        """What must be equal to that of another run; `options` are those of `run`."""
+        """The comparable part of a new run; `options` are those of `run`."""
         run = self.run(folder, **options)
         assert run is not None
         return comparable(run)
@@ -155,7 +155,7 @@ class MethodContract:
         again: bool = False,
         prepare: Any = None,
     ) -> Run | None:
-        """One run in `folder`; None if it was stopped before its end."""
+        """One run in `folder`; None if it was stopped early."""
         from atoll.errors import Paused
 
         experiment, data = self.experiment(seed), self.data()

@@ -81,7 +81,7 @@ class _Wrapper(Transport):
 
 
 class FaultyTransport(_Wrapper):
-    """Turns outcomes of chosen tasks into failures: `fails(task, round)` says which."""
+    """Turns the outcomes of tasks into failures where `fails(task, round)` is true."""
 
     def __init__(self, inner: Transport, fails: Callable[[Task, int], bool]) -> None:
         super().__init__(inner)
@@ -101,7 +101,7 @@ class FaultyTransport(_Wrapper):
 
 
 class StrictTransport(_Wrapper):
-    """Shows clients and server only what has been through the wire: what is not wire-legal raises here."""
+    """Encodes and decodes everything that clients and server exchange; a value that the wire cannot carry raises."""
 
     def start(self, envelope: Envelope) -> None:
         payload = wire.decode(wire.encode(envelope.task.payload))

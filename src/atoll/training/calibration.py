@@ -1,6 +1,6 @@
 """Fixed batch-norm statistics, summed by clients over training data, so that a finished network works on a single row.
 
-Each client sends sums and counts, the server adds them (`summed`), and `fixed_module` divides.
+Each client sends sums and counts, the server adds them (`pooled`), and `fixed_module` divides.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def statistics_form(arch: Mapping[str, Any]) -> Tensors:
     return Tensors(form)
 
 
-def summed(clients: Iterable[Mapping[str, Array]]) -> Tensors:
+def pooled(clients: Iterable[Mapping[str, Array]]) -> Tensors:
     """The statistics of several clients, added in the given order."""
     total: dict[str, Array] = {}
     for statistics in clients:

@@ -61,9 +61,3 @@ def weighted_f1(confusion: Confusion) -> float:
     support = confusion.sum(axis=1)
     rows = int(support.sum())
     return float(class_f1(confusion) @ support / rows) if rows else float("nan")
-
-
-def macro_f1(confusion: Confusion) -> float:
-    """The unweighted mean of F1 over the classes that occur or were predicted; NaN without rows."""
-    present = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
-    return float(class_f1(confusion)[present].mean()) if present.any() else float("nan")

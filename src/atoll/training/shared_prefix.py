@@ -23,10 +23,10 @@ from atoll.training.networks import load
 
 
 @dataclass
-class PrefixNode:
-    """A prefix of keys: the branches that follow it, and the positions of the keys that end here."""
+class Prefix:
+    """Common first branches of some keys: the branches that follow it, and the positions of the keys that end here."""
 
-    following: dict[int, PrefixNode] = field(default_factory=dict)
+    following: dict[int, Prefix] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
 
 
@@ -63,18 +63,18 @@ def evaluate_keys(
     return [ConfusionCounts.zero(classes or 0) if count is None else count for count in counts]
 
 
-def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> PrefixNode:
-    """The keys as a tree of prefixes; equal keys end at the same node."""
-    root = PrefixNode()
+def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Prefix:
+    """The keys as a tree of prefixes; equal keys end at the same place."""
+    root = Prefix()
     for position, key in enumerate(keys):
         node = root
         for branch in check_key(key, blocks):
-            node = node.following.setdefault(branch, PrefixNode())
+            node = node.following.setdefault(branch, Prefix())
         node.ends.append(position)
     return root
 
 
-def walk(module: ChoiceNetwork, tree: PrefixNode, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+def walk(module: ChoiceNetwork, tree: Prefix, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
     """Positions and outputs of all keys on one batch.
 
     The traversal is depth-first, so memory holds only the activations along one path, however many keys there are.
@@ -83,7 +83,7 @@ def walk(module: ChoiceNetwork, tree: PrefixNode, inputs: Tensor) -> Iterator[tu
         yield from _below(module, tree, module.run_stem(inputs), 0)
 
 
-def _below(module: ChoiceNetwork, node: PrefixNode, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
+def _below(module: ChoiceNetwork, node: Prefix, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
     if node.ends:
         yield node.ends, module.run_head(x)
     for branch, following in node.following.items():
