@@ -57,4 +57,4 @@ def values(replies: list[Reply]) -> list[Any]:
 
 
 def times(federation: Federation) -> list[list[Any]]:
-    return federation.engine_events()["network"]["tasks"]  # type: ignore[no-any-return]
+    return federation.engine_events()["simulation"]["tasks"]  # type: ignore[no-any-return]

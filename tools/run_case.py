@@ -54,6 +54,7 @@ NEW: dict[str, Any] = {
     "start": "atoll.run.launch:start",
     "node_app": "atoll.deploy.flower.node_program:app",
     "on_grid": "atoll.deploy.flower.engine:on_grid",
+    "tables": {"network": "simulation"},
     "settings": {"nevofed.link_add": "connection_add", "nevofed.link_delete": "connection_delete"},
 }
 

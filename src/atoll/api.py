@@ -92,8 +92,8 @@ def retrain(
 
     `pick` names one network or several. Networks of the runs `beside` are trained with them. Other `data` is given as
     to `search`; data in memory is given again. With `groups` the networks are trained in parallel, each on a group of
-    clients. `settings` are tables of an experiment file, such as `{"network": {...}}`; further keywords are settings of
-    the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
+    clients. `settings` are tables of an experiment file, such as `{"simulation": {...}}`; further keywords are
+    settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
     """
     options = {
         "rounds": rounds,

@@ -4,7 +4,7 @@
     seed = 1
     [data]                     # see atoll.data.settings
     [engine]
-    [network]                  # only for runs on a virtual network, see atoll.simulation.settings
+    [simulation]               # only for runs on a virtual network, see atoll.simulation.settings
     [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -32,7 +32,7 @@ from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine", "network")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation")
 
 
 class EngineSettings(BaseModel):
@@ -70,7 +70,7 @@ class Experiment(BaseModel):
     patience: StrictInt = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
     data: DataSettings
     engine: EngineSettings = EngineSettings()
-    network: SimulationSettings | None = None  # None: no virtual network
+    simulation: SimulationSettings | None = None  # None: no virtual network
     settings: MethodConfig
 
 
@@ -222,7 +222,7 @@ def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> t
         return f"{path} = {first['input']!r}: {rule}", "not-a-table"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if first["type"] == "value_error" and path in ("", "data", "network"):
+    if first["type"] == "value_error" and path in ("", "data", "simulation"):
         return message, "invalid-setting"
     return f"{path} = {first['input']!r}: {message}", "invalid-setting"
 

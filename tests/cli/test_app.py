@@ -145,7 +145,7 @@ def test_ctrl_c_stops_after_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -
 def test_a_pause_that_going_on_would_not_mend_does_not_say_go_on(tmp_path: Path) -> None:
     """Every reply is three rounds late, and two are allowed: nothing ever counts, and no figure is made up for it."""
     path = tmp_path / "run"
-    small = ("fedrl.channels=2", "fedrl.cells=1", "fedrl.batch=8", "fedrl.retrain=1", "network.staleness=[0,0,0,1]")
+    small = ("fedrl.channels=2", "fedrl.cells=1", "fedrl.batch=8", "fedrl.retrain=1", "simulation.staleness=[0,0,0,1]")
     options = [word for setting in small for word in ("--set", setting)]
     data = ("--data", "digits", "--clients", 2, "--workers", 0)
     ended = run("run", "fedrl", *data, "--rounds", 6, "--quiet", "--out", path, *options)

@@ -47,7 +47,7 @@ def test_local_workers_and_the_virtual_network_give_the_same(tmp_path: Path, met
     assert method in names("methods")
     here = searched(method, tmp_path / "here", workers=0)
     workers = searched(method, tmp_path / "workers", workers=2)
-    virtual = searched(method, tmp_path / "virtual", workers=0, settings={"network": {"bandwidth": 1e6}})
+    virtual = searched(method, tmp_path / "virtual", workers=0, settings={"simulation": {"bandwidth": 1e6}})
     assert outcome(here) == outcome(workers)
     assert here.result["candidates"] == virtual.result["candidates"]
 

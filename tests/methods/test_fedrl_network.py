@@ -17,11 +17,11 @@ from atoll.testing import made_images
 
 SMALL = {"channels": 2, "cells": 1, "batch": 8, "policy_lr": 0.1, "lr": 0.1, "rounds": 8, "warmup": 2, "retrain": 1}
 NETWORKS: dict[str, dict[str, Any]] = {
-    "heavy": {"network": {"staleness": "heavy"}},
+    "heavy": {"simulation": {"staleness": "heavy"}},
     # A quorum of half of them leaves the replies of slow clients under way.
-    "slow": {"network": {"bandwidth": 20_000.0, "speed": [1e6, 1e8]}, "fedrl": {"quorum": 0.5}},
-    "later": {"network": {"staleness": "heavy", "staleness_after": 2}},
-    "drops": {"network": {"staleness": "light", "dropout": 0.3}},
+    "slow": {"simulation": {"bandwidth": 20_000.0, "speed": [1e6, 1e8]}, "fedrl": {"quorum": 0.5}},
+    "later": {"simulation": {"staleness": "heavy", "staleness_after": 2}},
+    "drops": {"simulation": {"staleness": "light", "dropout": 0.3}},
 }
 
 
@@ -29,7 +29,7 @@ def experiment(name: str, workers: int = 0, **own: Any) -> Any:
     tables = NETWORKS[name]
     settings = {**SMALL, **tables.get("fedrl", {}), **own}
     raw = {"method": "fedrl", "data": {"name": "in-memory"}, "engine": {"workers": workers}, "fedrl": settings}
-    return resolve({**raw, "network": tables["network"]})
+    return resolve({**raw, "simulation": tables["simulation"]})
 
 
 def outcome(run: Run) -> Any:
@@ -112,7 +112,7 @@ def test_slow_clients_are_asked_when_they_are_free(tmp_path: Path) -> None:
 def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> None:
     """Rounds pass without an update until replies come; who is busy is not asked again."""
     own = {**SMALL, "retrain": 0, "deadline": 0.2, "rounds": 16}
-    data, tables = made_images(clients=3, side=6), {"network": {"speed": 1e6}}
+    data, tables = made_images(clients=3, side=6), {"simulation": {"speed": 1e6}}
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     rounds = [event["metrics"] for event in run.rounds]
     assert rounds[0]["asked"] == 3 and "accuracy" not in rounds[0] and rounds[1]["asked"] == 0
@@ -123,7 +123,7 @@ def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> 
 def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
     """Replies that are always too late would leave the supernet as it was drawn, after a search that seems to work."""
     own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 8}
-    tables = {"network": {"speed": 1e6}}
+    tables = {"simulation": {"speed": 1e6}}
     with pytest.raises(Paused, match=r"whole search .*fedrl\.threshold") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
     assert not pause.value.resumable
@@ -131,14 +131,14 @@ def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
 
 def test_two_short_phases_without_any_reply_are_said_too(tmp_path: Path) -> None:
     own = {**SMALL, "rounds": 6, "warmup": 3, "retrain": 1}
-    tables = {"network": {"staleness": [0, 0, 0, 1]}}
+    tables = {"simulation": {"staleness": [0, 0, 0, 1]}}
     with pytest.raises(Paused, match=r"warm-up .*fedrl\.threshold"):
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
 
 
 def test_nothing_is_kept_of_the_search_while_the_found_network_is_trained(tmp_path: Path) -> None:
     own = {**SMALL, "rounds": 5, "warmup": 2, "retrain": 1}
-    tables = {"network": {"staleness": [0.5, 0, 0.5]}}
+    tables = {"simulation": {"staleness": [0.5, 0, 0.5]}}
     data = made_images(clients=4, side=6)
     atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     with RunDirectory.reopen(tmp_path / "run") as directory:
@@ -151,12 +151,12 @@ def test_nothing_is_kept_of_the_search_while_the_found_network_is_trained(tmp_pa
 def test_late_replies_on_slow_lines_take_their_time_and_everybody_is_asked(tmp_path: Path) -> None:
     """The staleness mix holds replies back; it does not make work quicker, nor keep a client from being asked again."""
     own = {**SMALL, "retrain": 0, "rounds": 6, "warmup": 3}
-    tables = {"network": {"speed": 1e6, "bandwidth": 1e5, "staleness": [1, 1, 1]}}
+    tables = {"simulation": {"speed": 1e6, "bandwidth": 1e5, "staleness": [1, 1, 1]}}
     data = made_images(clients=4, side=6)
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     for event in run.rounds:
         assert event["metrics"]["asked"] == 4 and event["ledger"]["simulated_seconds"] > 0.01
-        for _, _, began, downloaded, computed, arrived, *_ in event["network"]["tasks"]:
+        for _, _, began, downloaded, computed, arrived, *_ in event["simulation"]["tasks"]:
             assert began < downloaded < computed < arrived
 
 

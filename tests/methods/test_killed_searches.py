@@ -40,7 +40,7 @@ SEARCHES: dict[str, tuple[int, tuple[int, ...], list[str]]] = {
             "fedrl.batch=8",
             "fedrl.warmup=3",
             "fedrl.retrain=2",
-            "network.staleness=heavy",
+            "simulation.staleness=heavy",
         ],
     ),
 }

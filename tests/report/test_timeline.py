@@ -24,7 +24,7 @@ def made(folder: Path, rounds: list[dict[str, Any] | None]) -> Run:
     (folder / "config.toml").write_text('method = "fedavg"\n[fedavg]\n')
     (folder / "manifest.json").write_text(manifest("fedavg"))
     events = [
-        {"round": number, "metrics": {"error": 0.5}} | ({} if network is None else {"network": network})
+        {"round": number, "metrics": {"error": 0.5}} | ({} if network is None else {"simulation": network})
         for number, network in enumerate(rounds, 1)
     ]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))

@@ -114,7 +114,7 @@ def test_data_of_every_kind_in_python(found: Run, tmp_path: Path) -> None:
     moved = retrain(found.path, ["best"], out=tmp_path / "path", data=folder, **options)
     assert moved.load_model("best").architecture["input"] == [1, 6, 7]
     table = {"name": "digits", "rows": 90}
-    tables = {"network": {"bandwidth": 1e6}}
+    tables = {"simulation": {"bandwidth": 1e6}}
     fewer = retrain(found.path, "best", out=tmp_path / "table", data=table, clients=3, settings=tables, **options)
     settings = tomllib.loads((fewer.path / "config.toml").read_text())
     assert (settings["data"]["rows"], settings["data"]["clients"]) == (90, 3)

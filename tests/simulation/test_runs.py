@@ -55,10 +55,10 @@ def test_fedavg_by_bus_and_car(logs: Path, tmp_path: Path) -> None:
     runs = []
     for workers in (0, 2):
         out = tmp_path / str(workers)
-        runs.append(search("fedavg", DATA, out=out, rounds=6, workers=workers, settings={"network": network}))
+        runs.append(search("fedavg", DATA, out=out, rounds=6, workers=workers, settings={"simulation": network}))
     assert told(runs[0]) == told(runs[1])
     accounts = [event["ledger"] for event in runs[0].rounds]
-    clocks = [event["network"] for event in runs[0].rounds]
+    clocks = [event["simulation"] for event in runs[0].rounds]
     assert all(0 < account["simulated_seconds"] <= 8.0 + 1e-9 for account in accounts)  # two waits in a round
     assert any(account["replies"]["failed"] for account in accounts)
     for account, clock in zip(accounts, clocks, strict=True):
@@ -70,44 +70,44 @@ def test_fedavg_by_bus_and_car(logs: Path, tmp_path: Path) -> None:
 def test_a_network_changes_the_time_and_nothing_else(logs: Path, tmp_path: Path) -> None:
     plain = search("fedavg", DATA, out=tmp_path / "plain", rounds=3, workers=0)
     slow = search(
-        "fedavg", DATA, out=tmp_path / "slow", rounds=3, workers=0, settings={"network": {"traces": str(logs)}}
+        "fedavg", DATA, out=tmp_path / "slow", rounds=3, workers=0, settings={"simulation": {"traces": str(logs)}}
     )
     assert plain.result["candidates"] == slow.result["candidates"]
-    assert "network" not in plain.rounds[0] and plain.result["ledger"]["simulated_seconds"] == 0
+    assert "simulation" not in plain.rounds[0] and plain.result["ledger"]["simulated_seconds"] == 0
     assert slow.result["ledger"]["simulated_seconds"] > 0
     assert slow.result["ledger"]["bytes_up"] == plain.result["ledger"]["bytes_up"]
 
 
 def test_realtime_on_phones(tmp_path: Path) -> None:
-    settings = {"network": {"device": "phone", "dropout": 0.05}}
+    settings = {"simulation": {"device": "phone", "dropout": 0.05}}
     own: dict[str, Any] = {"rounds": 2, "population": 2, "channels": [4, 4], "batch": 8}
     data = made_images(clients=4)
     found = search("realtime", data, out=tmp_path / "run", workers=0, settings=settings, **own)
     assert found.finished and found.result["ledger"]["simulated_seconds"] > 0
-    assert {row[-1] for event in found.rounds for row in event["network"]["tasks"]} == {"used", "failed"}
+    assert {row[-1] for event in found.rounds for row in event["simulation"]["tasks"]} == {"used", "failed"}
 
 
 def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     cases: list[tuple[dict[str, Any], type[AtollError], str, str]] = [
-        ({"network": {"staleness": "heavy"}}, ConfigError, "staleness-not-used", "fedavg"),
-        ({"network": {}, "engine": {"deadline": 5.0}}, ConfigError, "deadline-not-virtual", "network.deadline"),
-        ({"network": {"traces": str(tmp_path / "nowhere")}}, DataError, "no-such-traces", "nowhere"),
-        ({"network": {"traces": str(logs), "transport": ["tram"]}}, ConfigError, "unknown-transport", "'tram'"),
+        ({"simulation": {"staleness": "heavy"}}, ConfigError, "staleness-not-used", "fedavg"),
+        ({"simulation": {}, "engine": {"deadline": 5.0}}, ConfigError, "deadline-not-virtual", "simulation.deadline"),
+        ({"simulation": {"traces": str(tmp_path / "nowhere")}}, DataError, "no-such-traces", "nowhere"),
+        ({"simulation": {"traces": str(logs), "transport": ["tram"]}}, ConfigError, "unknown-transport", "'tram'"),
     ]
     for settings, error, code, named in cases:
         with refused(error, code, named):
             search("fedavg", DATA, out=out, workers=0, settings=settings)
         assert not out.exists()
     (logs / "bad_1.csv").write_text("bandwidth_kbps,duration_ms\n5,100\n-5,100\n", encoding="utf-8")
-    ended = run("run", "fedavg", "--data", "digits", "--set", f"network.traces='{logs}'", "--out", out)
+    ended = run("run", "fedavg", "--data", "digits", "--set", f"simulation.traces='{logs}'", "--out", out)
     assert ended.code == 2 and ended.err.count("\n") == 1
     assert all(word in ended.err for word in ("bad_1.csv, line 3", "bandwidth_kbps = -5", "[trace-value-range]"))
 
 
 def test_a_log_that_changed_is_noticed(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = {"network": {"traces": "logs"}}
+    settings = {"simulation": {"traces": "logs"}}
     search("fedavg", DATA, out="run", rounds=2, workers=0, settings=settings)
     monkeypatch.chdir("/")  # the run remembers where its logs are
     resume(tmp_path / "run", rounds=3, data=DATA)
@@ -199,7 +199,7 @@ def test_killed_with_replies_in_flight(tmp_path: Path) -> None:
 
 def test_what_failed_by_lot_is_drawn_again_after_a_pause(tmp_path: Path) -> None:
     """Two clients who mostly do not answer: the run pauses, in rounds and while it measures, and gets there at last."""
-    path, pauses, tables = tmp_path / "run", [], {"network": {"dropout": 0.9}}
+    path, pauses, tables = tmp_path / "run", [], {"simulation": {"dropout": 0.9}}
     data = made_table(clients=2)
 
     def go_on() -> Run | None:

@@ -31,7 +31,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def table(**network: Any) -> dict[str, Any]:
-    return {"method": "fedavg", "data": {"name": "digits"}, "network": network}
+    return {"method": "fedavg", "data": {"name": "digits"}, "simulation": network}
 
 
 def test_absent_is_no_network_and_a_complete_table_comes_back_from_toml(tmp_path: Path) -> None:
@@ -52,33 +52,33 @@ def test_absent_is_no_network_and_a_complete_table_comes_back_from_toml(tmp_path
 
 FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"trace": "lte"}, "unknown-setting", "network.trace"),
-    ({"traces": "lte", "bandwidth": 5.0}, "invalid-setting", "network.bandwidth"),
-    ({"speed": 5.0, "device": "phone"}, "invalid-setting", "network.device"),
-    ({"transport": ["bus"]}, "invalid-setting", "network.transport"),
-    ({"traces": "lte", "transport": []}, "invalid-setting", "network.transport = []"),
-    ({"traces": "lte", "transport": 5}, "invalid-setting", "network.transport = 5"),
-    ({"traces": "lte", "transport": {"bus": 0}}, "invalid-setting", "network.transport = {'bus': 0}"),
-    ({"traces": "lte", "transport": {"bus": True}}, "invalid-setting", "network.transport = {'bus': True}"),
-    ({"bandwidth": 0}, "invalid-setting", "network.bandwidth = 0"),
-    ({"bandwidth": "fast"}, "invalid-setting", "network.bandwidth = 'fast'"),
-    ({"speed": [5.0]}, "invalid-setting", "network.speed = [5.0]"),
-    ({"speed": [5.0, 1.0]}, "invalid-setting", "network.speed = [5.0, 1.0]"),
-    ({"speed": 0.0}, "invalid-setting", "network.speed = 0.0"),
-    ({"speed": "fast"}, "invalid-setting", "network.speed = 'fast'"),
-    ({"speed": [0.0, 1.0]}, "invalid-setting", "network.speed = [0.0, 1.0]"),
-    ({"speed": True}, "invalid-setting", "network.speed = True"),
-    ({"speed": 10**400}, "invalid-setting", "network.speed = 1000"),
-    ({"speed": 1e-320}, "invalid-setting", "network.speed = 1e-320"),
-    ({"dropout": 1.5}, "invalid-setting", "network.dropout = 1.5"),
-    ({"staleness": "hevy"}, "invalid-setting", "network.staleness = 'hevy'"),
-    ({"staleness": [0.0, 0.0]}, "invalid-setting", "network.staleness = [0.0, 0.0]"),
-    ({"staleness": []}, "invalid-setting", "network.staleness = []"),
-    ({"staleness": [1.0, -1.0]}, "invalid-setting", "network.staleness = [1.0, -1.0]"),
-    ({"staleness": ["a"]}, "invalid-setting", "network.staleness = ['a']"),
-    ({"staleness": [1e308, 1e308]}, "invalid-setting", "network.staleness = [1e+308, 1e+308]"),
-    ({"bandwidth": 1e-320}, "invalid-setting", "network.bandwidth = 1e-320"),
+    ({"traces": "lte", "bandwidth": 5.0}, "invalid-setting", "simulation.bandwidth"),
+    ({"speed": 5.0, "device": "phone"}, "invalid-setting", "simulation.device"),
+    ({"transport": ["bus"]}, "invalid-setting", "simulation.transport"),
+    ({"traces": "lte", "transport": []}, "invalid-setting", "simulation.transport = []"),
+    ({"traces": "lte", "transport": 5}, "invalid-setting", "simulation.transport = 5"),
+    ({"traces": "lte", "transport": {"bus": 0}}, "invalid-setting", "simulation.transport = {'bus': 0}"),
+    ({"traces": "lte", "transport": {"bus": True}}, "invalid-setting", "simulation.transport = {'bus': True}"),
+    ({"bandwidth": 0}, "invalid-setting", "simulation.bandwidth = 0"),
+    ({"bandwidth": "fast"}, "invalid-setting", "simulation.bandwidth = 'fast'"),
+    ({"speed": [5.0]}, "invalid-setting", "simulation.speed = [5.0]"),
+    ({"speed": [5.0, 1.0]}, "invalid-setting", "simulation.speed = [5.0, 1.0]"),
+    ({"speed": 0.0}, "invalid-setting", "simulation.speed = 0.0"),
+    ({"speed": "fast"}, "invalid-setting", "simulation.speed = 'fast'"),
+    ({"speed": [0.0, 1.0]}, "invalid-setting", "simulation.speed = [0.0, 1.0]"),
+    ({"speed": True}, "invalid-setting", "simulation.speed = True"),
+    ({"speed": 10**400}, "invalid-setting", "simulation.speed = 1000"),
+    ({"speed": 1e-320}, "invalid-setting", "simulation.speed = 1e-320"),
+    ({"dropout": 1.5}, "invalid-setting", "simulation.dropout = 1.5"),
+    ({"staleness": "hevy"}, "invalid-setting", "simulation.staleness = 'hevy'"),
+    ({"staleness": [0.0, 0.0]}, "invalid-setting", "simulation.staleness = [0.0, 0.0]"),
+    ({"staleness": []}, "invalid-setting", "simulation.staleness = []"),
+    ({"staleness": [1.0, -1.0]}, "invalid-setting", "simulation.staleness = [1.0, -1.0]"),
+    ({"staleness": ["a"]}, "invalid-setting", "simulation.staleness = ['a']"),
+    ({"staleness": [1e308, 1e308]}, "invalid-setting", "simulation.staleness = [1e+308, 1e+308]"),
+    ({"bandwidth": 1e-320}, "invalid-setting", "simulation.bandwidth = 1e-320"),
     ({"bandwidth": 1.0, "latency": 1.7e308}, "invalid-setting", "network.latency = 1.7e+308"),
-    ({"deadline": 0}, "invalid-setting", "network.deadline = 0"),
+    ({"deadline": 0}, "invalid-setting", "simulation.deadline = 0"),
 ]
 
 

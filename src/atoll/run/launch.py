@@ -57,8 +57,8 @@ def start(
 ) -> Run:
     """Begin a run and follow it to its end. `data` given in memory replaces the experiment's own data table;
     `open_engine` replaces the function that opens the engine of the experiment's `engine.name`."""
-    if experiment.network is not None:
-        experiment = experiment.model_copy(update={"network": experiment.network.settled()})
+    if experiment.simulation is not None:
+        experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
     engine = _open(experiment, open_engine, data, data_dir)
     if not isinstance(engine, Engine):
         engine.start(experiment, out, watcher, stop)
@@ -135,7 +135,7 @@ def _open(
         experiment.method,
         method.__module__,
         method.centralised,
-        experiment.network is not None,
+        experiment.simulation is not None,
         data,
         data_dir,
         resumed,
@@ -146,25 +146,25 @@ def _open(
 
 def _refuse_network(experiment: Experiment, takes_late: bool) -> None:
     """A virtual network that does not fit the experiment's other settings."""
-    network = experiment.network
+    network = experiment.simulation
     if network is not None and experiment.engine.deadline is not None:
         raise ConfigError(
-            "engine.deadline counts real seconds, the virtual network its own; set network.deadline",
+            "engine.deadline counts real seconds, the virtual network its own; set simulation.deadline",
             code="deadline-not-virtual",
         )
     if network is not None and network.staleness is not None and not takes_late:
         raise ConfigError(
-            f"network.staleness: method {experiment.method} makes no use of late replies, only fedrl does; set "
-            "network.dropout or network.deadline",
+            f"simulation.staleness: method {experiment.method} makes no use of late replies, only fedrl does; set "
+            "simulation.dropout or simulation.deadline",
             code="staleness-not-used",
         )
 
 
 def _links(experiment: Experiment, engine: Engine, data_dir: Path | None) -> Links | None:
     """The clients' links on the virtual network, if there is one."""
-    if experiment.network is None:
+    if experiment.simulation is None:
         return None
-    return links_for(experiment.network, experiment.seed, [info.name for info in engine.clients], data_dir)
+    return links_for(experiment.simulation, experiment.seed, [info.name for info in engine.clients], data_dir)
 
 
 def _run(
@@ -177,7 +177,7 @@ def _run(
     stop: Stop,
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, engine.schema)
-    clock, deadline, network = None, engine.deadline, experiment.network
+    clock, deadline, network = None, engine.deadline, experiment.simulation
     if network is not None and links is not None:
         clock, deadline = VirtualTime(network, links, experiment.seed), network.deadline
     journal = Journal(directory.path / "journal") if engine.journal else None
@@ -222,7 +222,7 @@ def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> di
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),
         # With the links' digest: a resumed run must find the same ones.
-        "data": engine.about | ({} if links is None else {"network": links.digest}),
+        "data": engine.about | ({} if links is None else {"links": links.digest}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

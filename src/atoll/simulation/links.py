@@ -91,12 +91,12 @@ def _logs(settings: SimulationSettings, data_dir: Path | None) -> list[Log]:
     if folder is None:
         way_out = "name the folder that has them with --data-dir, or in the environment's ATOLL_DATA"
         raise DataError(
-            f"network.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {way_out}",
+            f"simulation.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {way_out}",
             code="no-data-folder",
         )
     if not (folder / LTE_FOLDER).is_dir():
         raise DataError(
-            f"network.traces = 'lte': '{folder}' has no folder {LTE_FOLDER}; put the logs (.csv) there",
+            f"simulation.traces = 'lte': '{folder}' has no folder {LTE_FOLDER}; put the logs (.csv) there",
             code="lte-folder-missing",
         )
     return read_logs(folder / LTE_FOLDER)
@@ -137,14 +137,15 @@ def _means(settings: SimulationSettings, logs: Sequence[Log], seed: int, clients
     for means in wanted:
         if means not in known:
             raise ConfigError(
-                f"network.transport = {means!r}: no log of that kind; {nearest(means, known)}", code="unknown-transport"
+                f"simulation.transport = {means!r}: no log of that kind; {nearest(means, known)}",
+                code="unknown-transport",
             )
     if isinstance(settings.transport, dict):
         named = sum(settings.transport.values())
         if named != clients:
             rule = f"names {named} clients and there are {clients}"
             raise ConfigError(
-                f"network.transport {rule}; make the numbers add up to {clients}, or give a list",
+                f"simulation.transport {rule}; make the numbers add up to {clients}, or give a list",
                 code="transport-count-differs",
             )
         dealt = [means for means, count in settings.transport.items() for _ in range(count)]

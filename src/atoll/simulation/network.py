@@ -100,7 +100,7 @@ class VirtualTime:
         self._timeline.forget(reply)
 
     def events(self) -> Payload:
-        return {"network": self._timeline.engine_events(self.now)}
+        return {"simulation": self._timeline.engine_events(self.now)}
 
     # -- waiting --------------------------------------------------------------------------------------------------
 

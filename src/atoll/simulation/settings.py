@@ -1,6 +1,6 @@
-"""The `[network]` table of an experiment file: the virtual network between the server and its clients.
+"""The `[simulation]` table of an experiment file: the virtual network between the server and its clients.
 
-[network]
+[simulation]
 traces = "lte"               # bandwidth logs: the 4G/LTE ones of the data folder, or a folder or CSV file of one's own
 transport = ["bus", "car"]   # by which means clients travel: "all", a list, or how many go by each
 speed = [1e9, 8e9]           # multiply-accumulates per second, drawn for each client
@@ -72,11 +72,13 @@ class SimulationSettings(BaseModel):
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
         if self.traces is not None and self.bandwidth is not None:
-            raise ValueError("network.traces and network.bandwidth are both given; leave one of them out")
+            raise ValueError("simulation.traces and simulation.bandwidth are both given; leave one of them out")
         if self.device is not None and self.speed is not None:
-            raise ValueError("network.device and network.speed are both given; leave one of them out")
+            raise ValueError("simulation.device and simulation.speed are both given; leave one of them out")
         if self.transport != "all" and self.traces is None:
-            raise ValueError('network.transport chooses among traces, and there are none; set network.traces = "lte"')
+            raise ValueError(
+                'simulation.transport chooses among traces, and there are none; set simulation.traces = "lte"'
+            )
         return self
 
     def settled(self) -> Self:

@@ -99,14 +99,14 @@ def read_logs(place: Path) -> list[Log]:
         files = sorted(place.glob("*.csv"))
         if not files:
             raise DataError(
-                f"network.traces: the folder '{place}' has no .csv file; put bandwidth logs there",
+                f"simulation.traces: the folder '{place}' has no .csv file; put bandwidth logs there",
                 code="no-trace-files",
             )
     elif place.is_file():
         files = [place]
     else:
         raise DataError(
-            f"network.traces: there is no file or folder '{place}'; name one with bandwidth logs (.csv)",
+            f"simulation.traces: there is no file or folder '{place}'; name one with bandwidth logs (.csv)",
             code="no-such-traces",
         )
     return [read_log(path) for path in files]

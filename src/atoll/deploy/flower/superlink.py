@@ -124,7 +124,7 @@ def refuse_unsuited(request: Request) -> None:
     """A run that cannot be had on sites is a `ConfigError` before anything starts."""
     if request.virtual:
         raise ConfigError(
-            "network: sites are on a real network, which cannot be virtual; leave the table out",
+            "simulation: sites are on a real network, which cannot be virtual; leave the table out",
             code="real-network-engine",
         )
     if request.centralised:

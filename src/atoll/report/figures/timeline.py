@@ -70,7 +70,7 @@ def spans(run: Run) -> list[RoundTimes]:
     found = [
         RoundTimes(event["round"], times["from"], times["to"], [TaskTimes(*row) for row in times["tasks"]])
         for event in run.rounds
-        if isinstance(times := event.get("network"), dict)
+        if isinstance(times := event.get("simulation"), dict)
     ]
     return found if found and found[-1].end > 0 else []
 
