@@ -26,7 +26,7 @@ def round_latency(
     rule: Rule,
     rng: np.random.Generator,
 ) -> Latency:
-    """Of a round that begins at `at`: one sub-model, of so many bytes, for each link.
+    """Of a round that begins at `at`: one sub-model, of `sizes` bytes, for each link.
 
     The server knows the data rates of that moment and nothing of how they will change.
     """

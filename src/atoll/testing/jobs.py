@@ -36,13 +36,13 @@ def fail(payload: Payload, client: Client) -> Payload:
 
 
 def dawdle(payload: Payload, client: Client) -> Payload:
-    """Answer after so many seconds."""
+    """Answer after `seconds`."""
     time.sleep(payload["seconds"])
     return {"value": payload["value"]}
 
 
 def die_once(payload: Payload, client: Client) -> Payload:
-    """Kill the process that plays the client, the first `times` times; a file counts them."""
+    """Kill the process that does the task, the first `times` times; a file counts them."""
     path = Path(payload["file"])
     deaths = len(path.read_text()) if path.exists() else 0
     if deaths < payload["times"]:

@@ -61,7 +61,7 @@ class Opened:
 class Opening:
     """The exchange of messages before a run."""
 
-    def __init__(self, request: Request, grid: Grid, record: Record = lambda site, told: None) -> None:
+    def __init__(self, request: Request, grid: Grid, record: Record = lambda site, reported: None) -> None:
         self._request, self._record = request, record
         self._data = request.data.model_dump(mode="json", exclude_none=True)
         self._hello_frame = wire.encode({"data": self._data, "method": request.method})
@@ -72,15 +72,15 @@ class Opening:
         """Ask the expected sites; without any, all that are connected. Too few of them are a `SiteError`."""
         present = self._gather(expected)
         try:
-            told = self._hello(present)
-            if not set(told) - set(self.refused):
+            reported = self._hello(present)
+            if not set(reported) - set(self.refused):
                 self._conclude({}, {}, expected)
             while True:
                 form, different = agree(
-                    {site: told[site] for site in told if site not in self.refused}, self._request.data.classes
+                    {site: reported[site] for site in reported if site not in self.refused}, self._request.data.classes
                 )
                 self._refuse(different)
-                agreed = [site for site in sorted(told) if site not in self.refused]
+                agreed = [site for site in sorted(reported) if site not in self.refused]
                 before = len(self.refused)
                 answers = self._prepare({site: present[site] for site in agreed}, form)
                 if len(self.refused) == before:
@@ -109,16 +109,16 @@ class Opening:
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
     def _hello(self, present: Mapping[str, int]) -> dict[str, Payload]:
-        answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
+        answers = {site: self.nodes.reported[node] for site, node in present.items() if node in self.nodes.reported}
         silent = {site: (node, self._hello_frame) for site, node in present.items() if site not in answers}
-        told = {}
+        reported = {}
         for site, answer in sorted({**answers, **self._ask(HELLO, silent)}.items()):
             try:
-                told[site] = _checked_hello(site, answer)
+                reported[site] = _checked_hello(site, answer)
             except DataError as problem:
                 self._refuse({site: str(problem)})
             self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
-        return told
+        return reported
 
     def _prepare(self, agreed: Mapping[str, int], form: Payload) -> dict[str, Payload]:
         common = {"data": self._data, "form": form, "seed": self._request.seed}
@@ -213,10 +213,10 @@ def _checked_hello(site: str, answer: Payload) -> Payload:
         raise DataError(
             f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
         )
-    told = answer.get("told")
-    check_form(told)
-    assert isinstance(told, dict)
-    return told
+    reported = answer.get("told")
+    check_form(reported)
+    assert isinstance(reported, dict)
+    return reported
 
 
 def _checked_preparation(answer: Payload, form: Payload, first: Payload | None) -> Payload:
