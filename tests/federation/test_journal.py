@@ -192,6 +192,26 @@ def test_another_way_than_before_is_gone_for_real(tmp_path: Path) -> None:
     assert transport(again).asked == [0, 1]
 
 
+def test_a_late_reply_of_a_run_that_diverges_is_asked_for_again(tmp_path: Path) -> None:
+    """Its outcome was to be replayed at a later call, which never comes."""
+
+    def script(federation: Federation, value: int) -> list[Reply]:
+        federation.begin(1)
+        federation.send([task(ONE), task(TWO)])
+        assert [reply.task.client for reply in federation.receive(at_least=1)] == [TWO]
+        transport(federation).hurry()
+        federation.begin(2)
+        federation.send([task(THREE, "echo", value=value)])
+        return federation.receive()
+
+    first = opened(tmp_path, slow=(ONE,))
+    assert [reply.task.client for reply in script(first, 1)] == [ONE, THREE]
+    again = opened(tmp_path)
+    late, new = script(again, 2)
+    assert late.task.client == ONE and late.ok and new.payload == {"value": 2}
+    assert transport(again).asked == [0, 2]
+
+
 def test_a_record_cut_by_the_kill_is_asked_for_again(tmp_path: Path) -> None:
     first = opened(tmp_path)
     first.begin(1)

@@ -65,7 +65,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Links:
-    """Every client's link, and a digest of the files they come from: a run goes on only with the same ones."""
+    """Every client's link, and a digest of the files they come from: a run continues only with the same ones."""
 
     of: Mapping[str, Link]
     digest: str
@@ -89,9 +89,9 @@ def _logs(settings: SimulationSettings, data_dir: Path | None) -> list[Log]:
         return read_logs(Path(settings.traces).expanduser())
     folder = data_folder(data_dir)
     if folder is None:
-        way_out = "name the folder that has them with --data-dir, or in the environment's ATOLL_DATA"
+        hint = "name the folder that has them with --data-dir, or in the environment's ATOLL_DATA"
         raise DataError(
-            f"simulation.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {way_out}",
+            f"simulation.traces = 'lte': the 4G/LTE logs are read from {LTE_FOLDER}/ of the data; {hint}",
             code="no-data-folder",
         )
     if not (folder / LTE_FOLDER).is_dir():
@@ -131,7 +131,8 @@ def _travelling(settings: SimulationSettings, logs: Sequence[Log], seed: int, na
 
 
 def _means(settings: SimulationSettings, logs: Sequence[Log], seed: int, clients: int) -> list[str]:
-    """The means of transport of each client: as evenly as can be, or so many of each; who goes by which is drawn."""
+    """The means of transport of each client: as many of each as set, or as evenly as possible. Which client gets which
+    is drawn."""
     known = sorted({log.means for log in logs})
     wanted = known if settings.transport == "all" else list(settings.transport)
     for means in wanted:
@@ -148,11 +149,11 @@ def _means(settings: SimulationSettings, logs: Sequence[Log], seed: int, clients
                 f"simulation.transport {rule}; make the numbers add up to {clients}, or give a list",
                 code="transport-count-differs",
             )
-        dealt = [means for means, count in settings.transport.items() for _ in range(count)]
+        assigned = [means for means, count in settings.transport.items() for _ in range(count)]
     else:
-        dealt = [wanted[number % len(wanted)] for number in range(clients)]
+        assigned = [wanted[number % len(wanted)] for number in range(clients)]
     order = stream(seed, "network", "means").permutation(clients)
-    return [dealt[int(place)] for place in order]
+    return [assigned[int(place)] for place in order]
 
 
 def _speed(settings: SimulationSettings, profile: DeviceProfile | None, seed: int, name: str) -> float | None:

@@ -23,7 +23,7 @@ SLOWEST, FASTEST, LONGEST = 1.0, 1e18, 1e9
 
 
 class SimulationSettings(BaseModel):
-    """How long tasks and replies are under way, and which never arrive. Nothing set: all is instant and all answer."""
+    """How long tasks and replies travel, and which never arrive. Nothing set: all is instant and all answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -35,7 +35,7 @@ class SimulationSettings(BaseModel):
     device: str | None = None  # phone, board or a file: speed, and bandwidth unless it is given
     dropout: float = Field(default=0.0, ge=0, le=1)  # probability that a task gets no answer
     staleness: Literal["heavy", "light"] | list[float] | None = None  # shares of replies 0, 1, 2, ... rounds late
-    staleness_after: int = Field(default=0, ge=0)  # so many rounds are without it, for instance a warm-up
+    staleness_after: int = Field(default=0, ge=0)  # rounds at the start without it, for instance a warm-up
     deadline: float | None = Field(default=None, gt=0, le=LONGEST)  # virtual seconds that each wait for replies lasts
 
     # Before pydantic looks: of a value that fits none of several kinds it would say what is wrong with the first kind.

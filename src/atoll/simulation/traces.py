@@ -22,7 +22,7 @@ from atoll.errors import DataError
 Floats = npt.NDArray[np.float64]
 BYTES = 125.0  # per second, in a thousand bits per second
 LARGEST = 1e12  # of any value: beyond it sums are no numbers any more
-LEAST = 1.0  # bytes that a log must carry before it begins anew
+LEAST = 1.0  # bytes that a log must carry before it repeats
 REQUIRED = ("bandwidth_kbps", "duration_ms")
 
 
@@ -49,7 +49,7 @@ class Trace:
 
     @property
     def length(self) -> float:
-        """Seconds until it begins anew."""
+        """Seconds until it repeats."""
         return float(self._edges[-1])
 
     def rate(self, at: float) -> float:
@@ -144,7 +144,7 @@ def read_log(path: Path) -> Log:
         )
     if carried < LEAST:
         raise DataError(
-            f"{path}: it carries {carried:g} bytes before it begins anew; a log must carry at least one",
+            f"{path}: it carries {carried:g} bytes before it repeats; a log must carry at least one",
             code="trace-too-slow",
         )
     kept = duration > 0

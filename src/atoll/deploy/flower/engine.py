@@ -87,7 +87,7 @@ def _expected(request: Request) -> tuple[list[str], Any]:
     """The sites that should participate, and where to record what they report."""
     only = list(request.data.only or ())
     if request.engine.federation is None:
-        return only, lambda site, told: None
+        return only, lambda site, reported: None
     from atoll.deploy.layout import Layout
 
     layout = Layout.open(Path(request.engine.federation))
@@ -100,11 +100,11 @@ def _expected(request: Request) -> tuple[list[str], Any]:
     folder = layout.state / "hello"
     folder.mkdir(parents=True, exist_ok=True)
 
-    def record(site: str, told: Payload) -> None:
+    def record(site: str, reported: Payload) -> None:
         path = folder / f"{site}.json"
         before = json.loads(path.read_bytes()) if path.exists() else {}
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        replace_file(path, json.dumps({**before, **told, "at": at}).encode())
+        replace_file(path, json.dumps({**before, **reported, "at": at}).encode())
 
     return only or layout.sites, record
 
@@ -124,8 +124,10 @@ def kept(directory: Path | None) -> Opened | None:
         return None
     try:
         plain = wire.decode((directory / FILE).read_bytes())
-        told: dict[str, Any] = plain["schema"]
-        schema = Schema(told["kind"], tuple(told["shape"]), tuple(told["classes"]), tuple(told["features"]))
+        reported: dict[str, Any] = plain["schema"]
+        schema = Schema(
+            reported["kind"], tuple(reported["shape"]), tuple(reported["classes"]), tuple(reported["features"])
+        )
         infos = [
             ClientInfo(row["name"], row["sizes"], schema, None if row["labels"] is None else tuple(row["labels"]))
             for row in plain["infos"]

@@ -37,7 +37,7 @@ class Nodes:
         """`greeting`: what a node without a registered name is asked; the answer must have its name."""
         self._grid, self._every, self._greeting = grid, look_every, greeting
         self.messages = Messages(grid)
-        self.told: dict[int, Payload] = {}  # node -> what it answered to the greeting
+        self.reported: dict[int, Payload] = {}  # node -> what it answered to the greeting
         self._looked = float("-inf")
         self._names: dict[int, str] = {}  # of every node that was ever seen, in that order
         self._connected: set[int] = set()
@@ -76,12 +76,12 @@ class Nodes:
         if arrived.error is not None:
             return  # it is asked again
         try:
-            told = wire.decode(arrived.frame, digests=False)
+            reported = wire.decode(arrived.frame, digests=False)
         except WireError:
             return
-        if isinstance(told.get("name"), str):
-            self._names[arrived.node] = told["name"]
-            self.told[arrived.node] = told
+        if isinstance(reported.get("name"), str):
+            self._names[arrived.node] = reported["name"]
+            self.reported[arrived.node] = reported
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < self._every:

@@ -61,7 +61,7 @@ class Opened:
 class Opening:
     """The exchange of messages before a run."""
 
-    def __init__(self, request: Request, grid: Grid, record: Record = lambda site, told: None) -> None:
+    def __init__(self, request: Request, grid: Grid, record: Record = lambda site, reported: None) -> None:
         self._request, self._record = request, record
         self._data = request.data.model_dump(mode="json", exclude_none=True)
         self._hello_frame = wire.encode({"data": self._data, "method": request.method})
@@ -72,9 +72,9 @@ class Opening:
         """Ask the expected sites; without any, all that are connected. Too few of them are a `SiteError`."""
         present = self._gather(expected)
         try:
-            told = self._hello(present)
+            reported = self._hello(present)
             while True:
-                left = {site: told[site] for site in told if site not in self.refused}
+                left = {site: reported[site] for site in reported if site not in self.refused}
                 different = differences(left, self._request.data.classes)
                 self._refuse({site: str(problem) for site, problem in different.items()})
                 left = {site: left[site] for site in left if site not in different}
@@ -109,16 +109,16 @@ class Opening:
         return {site: nodes[0] for site, nodes in there.items() if len(nodes) == 1}
 
     def _hello(self, present: Mapping[str, int]) -> dict[str, DataDescription]:
-        answers = {site: self.nodes.told[node] for site, node in present.items() if node in self.nodes.told}
+        answers = {site: self.nodes.reported[node] for site, node in present.items() if node in self.nodes.reported}
         silent = {site: (node, self._hello_frame) for site, node in present.items() if site not in answers}
-        told = {}
+        reported = {}
         for site, answer in sorted({**answers, **self._ask(HELLO, silent)}.items()):
             try:
-                told[site] = _checked_hello(site, answer)
+                reported[site] = _checked_hello(site, answer)
             except DataError as problem:
                 self._refuse({site: str(problem)})
             self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
-        return told
+        return reported
 
     def _prepare(self, agreed: Mapping[str, int], form: Agreement) -> dict[str, Payload]:
         common = {"data": self._data, "agreement": form.model_dump(mode="json"), "seed": self._request.seed}
