@@ -118,5 +118,5 @@ def test_no_keys_and_no_rows() -> None:
 
 def test_a_key_that_does_not_fit_is_an_error() -> None:
     master, weights, x, y = _setting(TABLE)
-    with refused(ArchitectureError, "key-length-mismatch", "012", "3", "4"):
+    with refused(ArchitectureError, "key-length-mismatch", "[0,1,2]", "3", "4"):
         evaluate_keys(master, weights, [(0, 1, 2)], x, y)

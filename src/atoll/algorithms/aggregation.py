@@ -1,6 +1,6 @@
 """Averages of models, folded as the replies stream in: memory for one model, however many clients answer.
 
-Sums are kept in float64. A float32 weight times a row count fits into its 53 bits, so sums of that kind hardly round:
+Sums are in float64. A float32 weight times a row count fits into its 53 bits, so sums of that kind hardly round:
 clients that send equal tensors get back the same values exactly (a tensor that did not change keeps its content name
 and need not travel again), and the order of replies, which is fixed anyway, has almost no influence.
 """
@@ -90,7 +90,7 @@ class PartialMean:
         self.weight += weight
 
     def result(self) -> Tensors:
-        """The new master; tensors that nobody sent are the old ones."""
+        """The new master; tensors that no client sent are the old ones."""
         if self.weight == 0:
             raise TooFewReplies(
                 "no sub-model to average: no reply was accepted, or all of them have no data", code="too-few-replies"
@@ -153,17 +153,17 @@ class Descent:
     clip: float
 
     def step(self, weights: Tensors, gradient: Mapping[str, Array], velocity: Tensors) -> tuple[Tensors, Tensors]:
-        """Weights and velocity afterwards. Where there is no gradient, decay and momentum go on."""
+        """Weights and velocity afterwards. Where there is no gradient, decay and momentum continue."""
         shrink = np.float32(min(1.0, self.clip / max(length(gradient), 1e-12)))
         moved: dict[str, Array] = {}
         speeds: dict[str, Array] = {}
         with np.errstate(over="ignore", invalid="ignore"):  # who gets weights that have diverged will find it out
             lr, momentum, decay = np.float32(self.lr), np.float32(self.momentum), np.float32(self.decay)
             for name, values in weights.items():
-                slope = decay * values
+                direction = decay * values
                 if name in gradient:
-                    slope += shrink * gradient[name]
-                speeds[name] = momentum * velocity[name] + slope
+                    direction += shrink * gradient[name]
+                speeds[name] = momentum * velocity[name] + direction
                 moved[name] = values - lr * speeds[name]
         return Tensors(moved), Tensors(speeds)
 

@@ -175,7 +175,7 @@ Genes = tuple[Bits, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Operators:
-    """Section IV-A's figures. Crossover is per pair, mutation per gene."""
+    """The values of section IV-A. Crossover is per pair, mutation per gene."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -200,7 +200,7 @@ def breed_mixed(
     """`n` children. Without ranks (nothing was evaluated yet) parents are drawn by a coin flip.
 
     `same` gives equal values for chromosomes that mean the same: a child equal to a parent or sibling is then mutated
-    again until it is new, because training it would tell nothing. Without it, copies stay.
+    again until it is new, because training it would add nothing. Without it, copies stay.
     """
     if not parents:
         raise ValueError("no parents to breed from")

@@ -91,7 +91,7 @@ def survivors(candidates: int, done: int, share: float) -> int:
 
 
 def left_after(candidates: int, number: int, rounds: int, share: float) -> int:
-    """How many go on after round `number` of an iteration's `rounds`: the last one keeps one, before the upload."""
+    """How many continue after round `number` of an iteration's `rounds`: the last one keeps one, before the upload."""
     return 1 if number >= rounds else survivors(candidates, number, share)
 
 

@@ -1,4 +1,4 @@
-"""A softmax policy over the operations of each edge, and how REINFORCE climbs it with late rewards.
+"""A softmax policy over the operations of each edge, and its REINFORCE gradient with late rewards.
 
 Yao et al., "Federated Model Search via Reinforcement Learning", Eq. 4 to 15; readings are in docs/papers.md. A policy
 is an array `alpha` of shape (edges, operations); a key holds the number of one operation for each edge.
@@ -117,7 +117,7 @@ def clipped(gradient: Array, limit: float) -> Array:
 
 @dataclass(frozen=True)
 class Ascent:
-    """Adam, climbing. The decay pulls alpha towards 0; the clip comes before both, as torch does it."""
+    """Adam, as ascent. The decay pulls alpha towards 0; the clip comes before both, as torch does it."""
 
     lr: float = 0.003
     decay: float = 1e-4
@@ -131,11 +131,11 @@ class Ascent:
 
     def step(self, alpha: Array, gradient: Array, memory: Array) -> tuple[Floats, Floats]:
         """The policy after one step along the gradient, and the memory."""
-        slope = clipped(gradient, self.clip) - self.decay * alpha
+        direction = clipped(gradient, self.clip) - self.decay * alpha
         first, second = self.betas
-        mean = first * memory[0] + (1 - first) * slope
-        squares = second * memory[1] + (1 - second) * slope * slope
+        mean = first * memory[0] + (1 - first) * direction
+        squares = second * memory[1] + (1 - second) * direction * direction
         steps = memory[2] + 1
         scale = np.sqrt(squares / (1 - second**steps)) + self.epsilon
-        climbed: Floats = alpha + self.lr * (mean / (1 - first**steps)) / scale
-        return climbed, np.stack([mean, squares, steps])
+        ascended: Floats = alpha + self.lr * (mean / (1 - first**steps)) / scale
+        return ascended, np.stack([mean, squares, steps])

@@ -42,7 +42,7 @@ def groups(names: Sequence[str], count: int, rng: np.random.Generator) -> list[l
     if len(names) < count:
         raise ConfigError(
             f"{len(names)} clients cannot train a population of {count}: each individual needs a client of its own; "
-            f"set the population to {len(names)} or less, or let more clients take part",
+            f"set the population to {len(names)} or less, or let more clients participate",
             code="too-few-clients",
         )
     shuffled = [names[int(index)] for index in rng.permutation(len(names))]
@@ -68,9 +68,9 @@ def partition(
 ) -> list[list[int]]:
     """`count` groups of client numbers, each client in one of them and none empty; members in rising order.
 
-    `labels` are a client's rows per class; None, of a client that does not tell, is read as the distribution of all
-    who do. If nobody tells, sizes alone decide. Where no group can take a client without breaking the balance, it goes
-    to the one that breaks it least. Ties go to the first group, among clients of equal size to the first client.
+    `labels` are a client's rows per class; None, of a client that does not share them, is read as the distribution of
+    all who do. If no client does, sizes alone decide. Where no group can take a client without breaking the balance, it
+    goes to the one that breaks it least. Ties go to the first group, among clients of equal size to the first client.
     """
     if not 1 <= count <= len(sizes):
         raise ConfigError(
@@ -104,11 +104,11 @@ def distance(labels: Sequence[Sequence[int]], group: Sequence[int]) -> float:
 
 
 def _filled_in(sizes: Sequence[int], labels: Sequence[Sequence[int] | None]) -> Floats:
-    """Rows per class of every client; who does not tell is taken for average."""
-    told = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
-    if not told:
+    """Rows per class of every client; one that does not share them counts as average."""
+    shared = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
+    if not shared:
         return np.asarray(sizes, dtype=np.float64).reshape(-1, 1)  # one class for all: every distance is 0
-    average = _shares(np.sum(told, axis=0, keepdims=True))[0]
+    average = _shares(np.sum(shared, axis=0, keepdims=True))[0]
     pairs = zip(sizes, labels, strict=True)
     return np.array([average * size if row is None else row for size, row in pairs], dtype=np.float64)
 
@@ -141,7 +141,7 @@ def assign(
 ) -> list[int]:
     """For each client, in the order of `rates`, the number of the sub-model it gets; every sub-model goes to one.
 
-    adaptive   the largest to the fastest link; among equally fast ones by lot, lest one client always get the largest
+    adaptive   the largest to the fastest link; among equally fast ones at random, so that the largest moves around
     random     any to any
     same       as they come: sub-models are taken to be of one size, so there is nothing to sort
 

@@ -126,7 +126,7 @@ class FedAvg(Method[FedAvgState]):
         return train_task(info, payload, job=self.job)
 
     def _replies(self, tasks: list[Task], federation: Federation) -> Replies:
-        """All of this round's replies as they stream, or a quorum of them; what comes later is thrown away."""
+        """All of this round's replies as they stream, or a quorum of them; what comes later is discarded."""
         what = "a usable model"
         if self.config.quorum == 1:
             return federation.collect(tasks, what=what)

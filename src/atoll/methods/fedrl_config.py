@@ -44,7 +44,7 @@ class FedRLConfig(DartsConfig):
         default=1.0, gt=0
     )  # replies a round waits for: up to 1 a share of those asked, above a number
     deadline: float | None = Field(default=None, gt=0)  # seconds a round waits for them; None: the engine's
-    threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are thrown away
+    threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are discarded
     stale: Literal["compensate", "use", "throw"] = "compensate"
     correction: Correction = "exact"  # of the policy's gradient, when compensating
     compensation: float = Field(default=0.1, ge=0)  # lambda

@@ -293,7 +293,7 @@ class NEvoFed(Method[NEvoFedState]):
     def _payload(self) -> Payload:
         """The settings in every task; as a tensor they are sent to a client once and only named afterwards."""
         settings = {"settings": self.settings.to_plain(), "reading": asdict(self.reading)}
-        return {"told": Tensors({"settings": np.frombuffer(wire.canonical(settings).encode(), np.uint8)})}
+        return {"neat": Tensors({"settings": np.frombuffer(wire.canonical(settings).encode(), np.uint8)})}
 
 
 def _metrics(found: Sequence[Array], prefix: str) -> dict[str, float]:
@@ -317,7 +317,7 @@ def _rows(client: Client, part: Part) -> tuple[Array, Array]:
 
 
 def _settings(payload: Payload) -> tuple[NeatSettings, Reading]:
-    given = json.loads(payload["told"]["settings"].tobytes())
+    given = json.loads(payload["neat"]["settings"].tobytes())
     reading = {**given["reading"], "edges": tuple(given["reading"]["edges"])}
     return NeatSettings.from_plain(given["settings"]), Reading(**reading)
 

@@ -62,18 +62,18 @@ def search_locally(
     theta = [parameter for name, parameter in named.items() if name not in alphas]
     alpha = [named[name] for name in alphas]
     descent = torch.optim.SGD(theta, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
-    climb = torch.optim.Adam(alpha, settings.alpha_lr, betas=(0.5, 0.999), weight_decay=settings.alpha_decay)
+    ascent = torch.optim.Adam(alpha, settings.alpha_lr, betas=(0.5, 0.999), weight_decay=settings.alpha_decay)
     rows = Rows(*train, module, device)
-    judges = _endless(Rows(*validation, module, device), settings.batch, rng)
+    validation_batches = _endless(Rows(*validation, module, device), settings.batch, rng)
     correct, cuts = 0, bounds(len(rows), settings.batch)
     for _ in range(settings.epochs):
         order = rows.order(rng)
         for start, stop in cuts:
             inputs, labels = rows.take(order[start:stop])
-            losses = [_loss(module, *next(judges))]
+            losses = [_loss(module, *next(validation_batches))]
             if settings.level == "mixed":
                 losses.append(_loss(module, inputs, labels))
-            _step(climb, alpha, sum(losses[1:], losses[0]))
+            _step(ascent, alpha, sum(losses[1:], losses[0]))
             logits = module(inputs)
             correct += int((logits.detach().argmax(1) == labels).sum())
             _step(descent, theta, functional.cross_entropy(logits, labels), settings.clip)
@@ -81,7 +81,7 @@ def search_locally(
 
 
 def validation_rows(train: int, validation: int, settings: Alternation) -> int:
-    """Rows that a local search judges alphas by: for every batch of training rows one of the validation rows."""
+    """Rows that the alphas are trained on: for every batch of training rows one of the validation rows."""
     batches = settings.epochs * len(bounds(train, settings.batch))
     lengths = [stop - start for start, stop in bounds(validation, settings.batch)]
     passes, rest = divmod(batches, len(lengths))

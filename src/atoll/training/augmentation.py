@@ -1,4 +1,4 @@
-"""Random changes of training images: crop, mirror image, cutout; drawn anew for every batch from the task's stream.
+"""Random changes of training images: crop, mirror image, cutout; drawn for every batch from the task's stream.
 
 Pixels that come from outside an image or are cut out are zero: the mean, where the data was standardised.
 """
@@ -62,7 +62,7 @@ class Augmentation:
             return x
         if self.crop or self.flip:
             x = self._moved(x, rng)
-        return x * self._kept(x, rng) if self.cutout else x
+        return x * self._visible(x, rng) if self.cutout else x
 
     def _moved(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Cropped and mirrored in one gathering of pixels."""
@@ -83,7 +83,7 @@ class Augmentation:
         )
         return border[image, line, column].permute(0, 3, 1, 2)
 
-    def _kept(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+    def _visible(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """One for every pixel that stays, zero for the others."""
         import torch
 
@@ -93,5 +93,5 @@ class Augmentation:
             (np.arange(side) >= centre - self.cutout // 2) & (np.arange(side) < centre - self.cutout // 2 + self.cutout)
             for side, centre in zip((height, width), centres, strict=True)
         ]
-        kept = ~(inside[0][:, :, None] & inside[1][:, None, :])
-        return torch.from_numpy(kept[:, None].astype(np.float32)).to(x.device)
+        visible = ~(inside[0][:, :, None] & inside[1][:, None, :])
+        return torch.from_numpy(visible[:, None].astype(np.float32)).to(x.device)

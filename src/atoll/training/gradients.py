@@ -1,4 +1,4 @@
-"""What a client tells of a sub-model without keeping it: a gradient and how many rows were right on the way."""
+"""The gradient of a sub-model on a client's rows, and how many of them were correct on the way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def epochs_gradient(
     """The weights' change over local epochs of plain SGD, divided by the learning rate: the sum of its gradients.
 
     A row counts as right if it was right in its own batch, before the step on it. What one epoch of one batch gives is
-    `batch_slope` of all rows.
+    `batch_gradient` of all rows.
     """
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)

@@ -1,6 +1,6 @@
 """The product's hot loop: training a network on one client's data.
 
-No optimiser object, no gradients kept in the module, updates of all parameters in a few fused calls.
+No optimiser object, no gradients stored in the module, updates of all parameters in a few fused calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A genome as few bytes, and back. Whatever the bytes are, `decode` gives a sound genome or says why not.
+"""A genome as few bytes, and back. Whatever the bytes are, `decode` gives a valid genome or the reason why not.
 
 version, flags, hidden nodes (2 bytes), connections (2 bytes)
 names of the hidden nodes        8 bytes each; outputs need none

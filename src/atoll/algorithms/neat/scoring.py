@@ -22,8 +22,8 @@ class Reading:
     """How a row is shown to a network and its answer is read.
 
     `edges` empty: one output a class, the largest wins (of equals the first). Otherwise one output, cut into class
-    ranges at the edges; a value on an edge belongs below. `steps`: a row is so many steps in time of equally many
-    features each; `passes`: a recurrent network is run so many times on each step.
+    ranges at the edges; a value on an edge belongs below. `steps`: how many steps in time a row has, of equally many
+    features each; `passes`: how often a recurrent network is run on each step.
     """
 
     classes: int

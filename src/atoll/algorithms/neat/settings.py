@@ -1,4 +1,4 @@
-"""What a NEAT evolution is told: the paper's Table 3, and neat-python's xor example where the table is silent."""
+"""The settings of a NEAT evolution: the paper's Table 3, and neat-python's xor example where the table is silent."""
 
 from __future__ import annotations
 

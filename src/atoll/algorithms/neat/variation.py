@@ -96,15 +96,15 @@ def mutate_attributes(population: Population, settings: NeatSettings, rng: Gener
 
 
 def _reals(values: Reals, settings: NeatSettings, what: str, rng: Generator) -> Reals:
-    """Some are shifted by a normal step, some are drawn anew (a response anew is 1), the others stay."""
-    rate, anew = getattr(settings, f"{what}_mutation"), getattr(settings, f"{what}_replace")
-    if rate == 0 and anew == 0:
+    """Some are shifted by a normal step, some are drawn again (a response becomes 1), the others stay."""
+    rate, replaced = getattr(settings, f"{what}_mutation"), getattr(settings, f"{what}_replace")
+    if rate == 0 and replaced == 0:
         return values
     drawn = rng.random(len(values))
     step = rng.standard_normal(len(values)) * getattr(settings, f"{what}_power")
     shifted = np.clip(values + step, -settings.bound, settings.bound).astype(np.float32)
     fresh = np.ones_like(values) if what == "response" else normal(len(values), settings.bound, rng)
-    return np.where(drawn < rate, shifted, np.where(drawn < rate + anew, fresh, values))
+    return np.where(drawn < rate, shifted, np.where(drawn < rate + replaced, fresh, values))
 
 
 def _codes(codes: Codes, rate: float, allowed: Codes, rng: Generator) -> Codes:

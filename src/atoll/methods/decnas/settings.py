@@ -58,7 +58,7 @@ class DecnasConfig(MethodConfig):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     # Whose accuracy a client reports: of the network after local training, as in the paper, or as it was sent. Where
-    # clients hold different classes, training fits a network to its client: its accuracy then says more of the
+    # clients hold different classes, training fits a network to its client: its accuracy then depends more on the
     # client than of the candidate, and GM_{t-1}, which is not trained, is no measure for it.
     evaluated: Literal["trained", "sent"] = "trained"
 
