@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from atoll.errors import RunDirectoryError
+from atoll.report.figures.catalogue import draw_figures
 from atoll.report.figures.tracks import front, hypervolume, tracks
-from atoll.run.reader import Run
+from atoll.run.reader import Run, load
 from refusals import refused
 
 
@@ -62,3 +64,19 @@ def test_a_run_without_rounds_says_so(made_run: Any) -> None:
     run = made_run("empty", "fedavg", [])
     with refused(RunDirectoryError, "no-round-done", run.path):
         tracks(run)
+
+
+def test_only_the_declared_kind_decides_what_metrics_mean(searched: Run) -> None:
+    """A kind from outside may use the same keys for something else."""
+    path = searched.path / "manifest.json"
+    path.write_text(json.dumps({**searched.manifest, "metrics_kind": "own"}))
+    own = load(searched.path)
+    assert tracks(own) == [] and front(own) == [] and hypervolume(own) == {}
+    with refused(RunDirectoryError, "run-without-figures", own.path):
+        draw_figures([own.path])
+
+
+def test_a_run_of_an_earlier_version_is_refused(searched: Run) -> None:
+    (searched.path / "manifest.json").write_text(json.dumps({"method": "realtime"}))
+    with refused(RunDirectoryError, "old-run-directory", searched.path):
+        draw_figures([searched.path])

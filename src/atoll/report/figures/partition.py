@@ -44,7 +44,8 @@ def _bars(axes: Axes, counts: Indices, federated: Federated) -> None:
 
     place = np.arange(len(counts))
     classes = counts.shape[1]
-    colours = PALETTE if classes <= len(PALETTE) else colormaps["tab20" if classes > 10 else "tab10"].colors
+    many = colormaps["tab20" if classes > 10 else "tab10"]
+    colours = PALETTE if classes <= len(PALETTE) else [many(label) for label in range(classes)]
     below = np.zeros(len(counts), dtype=np.int64)
     for label, name in enumerate(federated.schema.classes):
         axes.bar(place, counts[:, label], bottom=below, width=0.85, color=colours[label], label=plain(name))
