@@ -36,7 +36,7 @@ def test_a_killed_part_of_the_server_is_started_again(joined: Deployment, part: 
     word = {"flower-superlink": "SuperLink", "flower-superexec": "executor", "nginx": "proxy"}[part]
     before = joined.server.text().count(f"{word} ended")
     os.kill(processes_of(joined.server.process.pid, part)[0], signal.SIGKILL)
-    joined.server.says(f"{word} ended (signal SIGKILL) and is started again", 90, times=before + 1)
+    joined.server.says(f"{word} ended (signal SIGKILL) and is restarted", 90, times=before + 1)
     wait_for(lambda: bool(processes_of(joined.server.process.pid, part)), 120)
     wait_for(lambda: online(joined) == {"north", "south", "west"}, 180, joined.server.text)
 

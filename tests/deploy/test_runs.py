@@ -97,7 +97,7 @@ def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined:
     reaches(program, run, 1)
     wait_for(lambda: bool(named(south.process.pid, "flwr-clientapp")), 120, program.text)
     os.kill(named(south.process.pid, "flower-supernode")[0], signal.SIGKILL)
-    south.says("SIGKILL) and is started again", 90)
+    south.says("SIGKILL) and is restarted", 90)
     # For about a minute the SuperLink believes the dead one is alive and refuses the new one. The others do not wait.
     reaches(program, run, rounds_done(run) + 1)
     south.says("connected to", 300, times=connected + 1)

@@ -71,7 +71,7 @@ def test_memory_is_bound_to_its_run(tmp_path: Path) -> None:
     site = node(tmp_path)
     ask(site, letter(0))
     answer = ask(site, letter(1, memory=0, run="cd" * 16))
-    assert answer["lost"] is True and "is not on this site's disk" in answer["error"]
+    assert answer["lost"] is True and "is no longer on this site's disk" in answer["error"]
 
 
 @pytest.mark.parametrize("run", ["../../elsewhere", "", "a/b", "AB" * 16, "ab"])

@@ -55,7 +55,7 @@ def test_three_hospitals_on_one_laptop(tmp_path: Path) -> None:
     assert shell.returncode == 0, said + (place / "server.log").read_text()
     assert said.count("online") == 3 and "WRONG" not in said
     assert (place / "run" / "result.json").exists() and (place / "run" / "explained-high" / "formula.txt").exists()
-    assert "site south was removed" not in said and "is not allowed here (allowed: nevofed)" in said
+    assert "site south was removed" not in said and "is not allowed here (limits.methods allows: nevofed)" in said
     server = (place / "server.log").read_text()
     assert server.rstrip().endswith("stopped") and "site west is connected" in server
     assert "labels = true" in (place / "federation" / "bundles" / "west" / "site.toml").read_text()

@@ -1,1 +1,1 @@
-"""Real federations: keys and certificates, server and proxy, a node on every site, site limits, doctor."""
+"""Real federations: certificates, bundles, server and proxy, a node at every site, site limits, doctor."""

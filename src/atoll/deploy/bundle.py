@@ -1,4 +1,4 @@
-"""What a site gets: a folder with its key, the federation's certificate, its own file and one page of instructions."""
+"""A site's bundle: a folder with its key, the federation's certificate, its `site.toml` and instructions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("atoll", "flwr", "torch", "numpy")
 
 
 def installed() -> dict[str, str]:
-    """What is installed here; a package that is missing is left out."""
+    """Versions of Python and of the packages that must match; missing packages are left out."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -30,20 +30,20 @@ def installed() -> dict[str, str]:
 
 
 def differences(wanted: dict[str, str], here: dict[str, str]) -> list[str]:
-    """One line for every package that is missing or of another version, with what to do.
+    """One line with a hint for every package that is missing or has another version.
 
-    A build for another processor (`2.13.0+cpu`) is the same version, and patches of Python do not matter.
+    A local build (`2.13.0+cpu`) counts as the same version, and Python's patch version does not matter.
     """
     lines = []
     for name in PACKAGES:
         if name not in wanted:
             continue
         version_wanted, found = _public(wanted[name]), here.get(name)
-        way_out = f"the server has {version_wanted}; run: pip install '{name}=={version_wanted}'"
+        hint = f"the server has {version_wanted}; run: pip install '{name}=={version_wanted}'"
         if found is None:
-            lines.append(f"{name} is missing, {way_out}")
+            lines.append(f"{name} is missing, {hint}")
         elif _public(found) != version_wanted:
-            lines.append(f"{name} is {found}, {way_out}")
+            lines.append(f"{name} is {found}, {hint}")
     if "python" in wanted and _minor(here.get("python", "")) != _minor(wanted["python"]):
         lines.append(
             f"Python is {here.get('python')}, the server has {wanted['python']}; use {_minor(wanted['python'])}"
@@ -67,21 +67,21 @@ pose as your site. Keep the folder readable by you alone, and tell the federatio
 elsewhere.
 
 1. Install Atoll with Python 3.11 or newer: `pip install 'atoll[flower]'`
-2. Put your data into a folder of its own: one CSV file with a header line and the column of the class (`label` unless
-   agreed otherwise). Your data stays there; nothing copies it.
-3. Look at `site.toml` and lower its limits to what you want to allow. Only you can change this file.
-4. `atoll doctor --federation FOLDER --data DATA` says whether everything is in place (FOLDER: this folder).
-5. `atoll site join FOLDER --data DATA`, or `./join.sh DATA`: checks your data, shows what will be shared, asks, and
-   stays connected until you stop it with Ctrl-C. A node that dies is started again. To keep it running, let your
-   system's service manager start it with `--yes`.
+2. Put your data into its own folder: one CSV file with a header line and a class column (`label` unless agreed
+   otherwise). Your data stays there; it is never sent anywhere.
+3. Read `site.toml` and set its limits to what you want to allow. Only you can change this file.
+4. `atoll doctor --federation FOLDER --data DATA` checks that everything is in place (FOLDER: this folder).
+5. `atoll site join FOLDER --data DATA`, or `./join.sh DATA`: checks your data, shows what will be shared, asks you to
+   confirm, and stays connected until you stop it with Ctrl-C. A node that dies is restarted. To run it permanently, let
+   your system's service manager start it with `--yes`.
 
-What leaves your site: names and number of columns and classes, how many rows you have, sums for a common scale (if the
-experiment asks for one), and the updates of models trained on your rows. Rows per class leave only if you say yes.
-Your machine only calls out, to `{server}`; no port has to be opened on your side. Its clock must be right to within
-five seconds if it is ahead of the server's.
+What leaves your site: the names of columns and classes, the number of rows, sums for a common scaling (if the
+experiment needs one), and updates of models trained on your rows. Rows per class leave only if you agree.
+Your machine only opens connections to `{server}`; no port has to be open on your side. Its clock must not be more than
+five seconds ahead of the server's.
 
-To leave for a while, stop the program. To leave for ever, tell the operator, who removes your key, and delete
-this folder.
+To leave temporarily, stop the program. To leave permanently, ask the operator to remove your key, and delete this
+folder.
 """
 
 JOIN = """\
@@ -93,7 +93,7 @@ exec atoll site join "$(dirname "$0")" --data "${1:?give the folder of your data
 
 @dataclass(frozen=True)
 class Bundle:
-    """A site's folder, opened and checked."""
+    """A validated bundle."""
 
     folder: Path
     site: SiteFile
@@ -111,7 +111,7 @@ class Bundle:
         readable = bundle.key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if readable:
             raise SiteError(
-                f"{bundle.key}: others may read the key; close it with: chmod 600 '{bundle.key}'",
+                f"{bundle.key}: others may read the key; run: chmod 600 '{bundle.key}'",
                 code="key-readable-by-others",
             )
         return bundle
@@ -130,7 +130,7 @@ class Bundle:
 
     @property
     def work(self) -> Path:
-        """The node's own folder: tensors it holds, its memory, its log, Flower's files."""
+        """The node's own folder: stored tensors, its memory, its log, Flower's files."""
         return self.folder / "work"
 
     @property
@@ -139,7 +139,7 @@ class Bundle:
 
 
 def write_bundle(folder: Path, name: str, server: str, ca: bytes, key: certificates.PrivateKey) -> None:
-    """Fill a site's folder, which must be readable by its owner alone."""
+    """Write a bundle into this folder, which must be readable by its owner only."""
     (folder / "ca.crt").write_bytes(ca)
     certificates.write_site_key(folder / "site.key", key)
     (folder / "site.toml").write_text(text_of(name, server), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Keys and certificates, made with the `cryptography` package and no other program.
+"""Keys and certificates, made with the `cryptography` package.
 
-Everything is elliptic: P-384, a NIST curve, the only kind the SuperLink takes for nodes.
+All keys are on the elliptic curve P-384: the SuperLink accepts only NIST curves for nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from atoll.errors import SiteError
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 730
-EARLIER = timedelta(days=1)  # clocks differ: a certificate is valid from the day before
+EARLIER = timedelta(days=1)  # clocks differ: a certificate is valid one day before it is made
 
 PrivateKey = ec.EllipticCurvePrivateKey
 
@@ -50,7 +50,7 @@ def make_server_certificate(
     now: datetime | None = None,
     days: int = SERVER_DAYS,
 ) -> x509.Certificate:
-    """A certificate for the server under its public name, and under localhost for the proxy and the tools beside it."""
+    """A certificate for the server for its public name, and for localhost: the proxy and local tools use that."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     public = key.public_key()
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
@@ -71,7 +71,7 @@ def read_certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except FileNotFoundError:
         raise SiteError(
-            f"{path}: missing; restore it from where the bundle or the federation was made", code="certificate-missing"
+            f"{path}: missing; restore it from a backup of the bundle or the federation", code="certificate-missing"
         ) from None
     except (OSError, ValueError) as problem:
         raise SiteError(
@@ -80,20 +80,21 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def read_private_key(path: Path) -> PrivateKey:
-    """A private key of ours, in PEM (server) or OpenSSH form (site)."""
+    """A private key in PEM (server) or OpenSSH form (site)."""
     try:
         data = path.read_bytes()
         load = serialization.load_ssh_private_key if b"OPENSSH" in data else serialization.load_pem_private_key
         key = load(data, None)
     except FileNotFoundError:
         raise SiteError(
-            f"{path}: missing; restore it from where the bundle or the federation was made", code="key-missing"
+            f"{path}: missing; restore it from a backup of the bundle or the federation", code="key-missing"
         ) from None
     except (OSError, ValueError, TypeError) as problem:
         raise SiteError(f"{path}: not a readable private key ({problem}); restore it", code="key-unreadable") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SiteError(
-            f"{path}: not an elliptic key; restore the one that `atoll federation init` made", code="key-wrong-kind"
+            f"{path}: not an elliptic-curve key; restore the one that `atoll federation init` made",
+            code="key-wrong-kind",
         )
     return key
 
@@ -113,18 +114,18 @@ def write_site_key(path: Path, key: PrivateKey) -> None:
 
 
 def public_line(key: PrivateKey) -> bytes:
-    """A site's public key as one line, the form in which the SuperLink takes it."""
+    """A site's public key as one line in OpenSSH form, as `keys/NAME.pub` holds it."""
     return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH) + b"\n"
 
 
 def public_point(line: bytes) -> bytes:
-    """The same key in the form in which the SuperLink lists it."""
+    """The same key in PEM form, as the SuperLink registers and lists it."""
     key = serialization.load_ssh_public_key(line)
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A new file that nobody else may read, not even for an instant."""
+    """A new file that is readable by its owner only, from the moment it exists."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -20,18 +20,18 @@ from atoll.store.lock import owner
 
 @dataclass(frozen=True)
 class RegisteredNode:
-    """A registered site as the SuperLink sees it."""
+    """A site as the SuperLink lists it."""
 
     id: int
     name: str
-    status: str  # registered (never came), online, offline, unregistered
+    status: str  # registered (has never connected), online, offline, unregistered
     public_key: bytes
     last_seen: datetime | None
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run as the SuperLink sees it."""
+    """A run as the SuperLink lists it."""
 
     id: int
     status: str
@@ -40,7 +40,7 @@ class RunInfo:
 
 
 class Control:
-    """The SuperLink of one federation. Raises `SiteError` when it does not answer."""
+    """A client of one federation's SuperLink. Raises `SiteError` when it does not answer."""
 
     def __init__(self, layout: Layout, timeout: float = 30.0) -> None:
         import ssl
@@ -52,7 +52,7 @@ class Control:
         self._client = ControlHttpClient(f"https://{layout.superlink_address}", verify=context, timeout=timeout)
 
     def nodes(self) -> list[RegisteredNode]:
-        """Everybody who is or was registered."""
+        """All nodes that are or were registered."""
         from flwr.proto.control_pb2 import ListNodesRequest
 
         found = self._ask("ListNodes", ListNodesRequest())
@@ -62,13 +62,13 @@ class Control:
         ]
 
     def register(self, name: str, public_key: bytes) -> int:
-        """Let a site in; its number."""
+        """Register a site; returns Flower's number of its node."""
         from flwr.proto.control_pb2 import RegisterNodeRequest
 
         return int(self._ask("RegisterNode", RegisterNodeRequest(public_key=public_key, name=name)).node_id)
 
     def unregister(self, node: int) -> None:
-        """Shut a site out."""
+        """Refuse a node from now on."""
         from flwr.proto.control_pb2 import UnregisterNodeRequest
 
         self._ask("UnregisterNode", UnregisterNodeRequest(node_id=node))
@@ -85,7 +85,7 @@ class Control:
         return sorted(runs, key=lambda run: run.started)
 
     def stop_run(self, number: int) -> None:
-        """End a run that is under way."""
+        """End a run in progress."""
         from flwr.proto.control_pb2 import StopRunRequest
 
         self._ask("StopRun", StopRunRequest(run_id=number))
@@ -107,17 +107,17 @@ class Control:
 
 
 def _last_seen(info: Any) -> datetime | None:
-    """When a node last gave a sign of life: a heartbeat lets it count as online for two intervals."""
+    """When the last heartbeat came: it makes a node count as online for two intervals."""
     if info.status == "registered" or not info.online_until:
         return None
-    patience = 2 * info.heartbeat_interval if info.status == "online" else 0.0
-    return datetime.fromtimestamp(info.online_until - patience, UTC)
+    lifetime = 2 * info.heartbeat_interval if info.status == "online" else 0.0
+    return datetime.fromtimestamp(info.online_until - lifetime, UTC)
 
 
 def synchronise(layout: Layout, control: Control) -> dict[str, bool]:
-    """Register whose key lies in the directory, unregister whose key does not; may be done any number of times.
+    """Register the sites whose keys are in the directory and unregister all others. Idempotent.
 
-    Which sites belong to the federation, and whether each is online. Their numbers go to `state/nodes.json`.
+    Returns each site and whether it is online. The numbers of their nodes are written to `state/nodes.json`.
     """
     wanted = {name: public_point(layout.public_key(name).read_bytes()) for name in layout.sites}
     present = {node.public_key: node for node in control.nodes() if node.status != "unregistered"}
@@ -132,17 +132,17 @@ def synchronise(layout: Layout, control: Control) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """One site. `hello` is what its node last said of itself when a run began."""
+    """One site. `hello` is what its node reported when a run last began."""
 
     name: str
-    state: str  # unknown (the SuperLink does not run), new, online, offline
+    state: str  # unknown (the SuperLink is not running), new, online, offline
     last_seen: datetime | None = None
     hello: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Status:
-    """A federation at one moment."""
+    """The state of a federation."""
 
     running: bool
     sites: list[SiteStatus]
@@ -151,7 +151,7 @@ class Status:
 
 
 def status(layout: Layout) -> Status:
-    """How the federation is. Never fails because the server is down: that is one of the answers."""
+    """The state of the federation. A server that is not running is no error: the note says so."""
     hellos = {name: read_hello(layout, name) for name in layout.sites}
     if owner(layout.state) is None:
         start = f"not running; start it with: atoll federation server {layout.folder}"
@@ -174,7 +174,7 @@ def status(layout: Layout) -> Status:
 
 
 def wait_for_sites(layout: Layout, seconds: float) -> Status:
-    """The status as soon as every site is online, or when the time is over."""
+    """The status when all sites are online, or after this time."""
     end = time.monotonic() + seconds
     while True:
         now = status(layout)
@@ -184,7 +184,7 @@ def wait_for_sites(layout: Layout, seconds: float) -> Status:
 
 
 def read_hello(layout: Layout, name: str) -> dict[str, Any]:
-    """What a site's node said of itself when a run last began, or an empty table."""
+    """What a site's node reported when a run last began, or an empty table."""
     try:
         found = json.loads((layout.state / "hello" / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Making a federation, and changing who belongs to it. Nothing is overwritten, nothing is left half made."""
+"""Create a federation, add and remove sites. Nothing is overwritten, and nothing incomplete is left behind."""
 
 from __future__ import annotations
 
@@ -42,39 +42,35 @@ exec atoll federation server "$(dirname "$0")"
 def create_federation(
     folder: Path, sites: Sequence[str], host: str, port: int, superlink_port: int | None = None
 ) -> Layout:
-    """Make a federation's directory: authority, certificates, keys, proxy, one bundle a site."""
+    """Create a federation's directory: certificates, keys, the proxy's configuration, one bundle per site."""
     check_names(sites)
     check_host(host)
     inner = port + 1 if superlink_port is None else superlink_port
     for number in (port, inner):
         check_port(number)
     if port == inner:
-        raise SiteError(
-            f"--superlink-port {inner}: the same as --port; the SuperLink needs a port of its own", code="ports-equal"
-        )
+        raise SiteError(f"--superlink-port {inner}: the same as --port; choose another port", code="ports-equal")
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise SiteError(
-            f"{folder}: exists already and nothing is overwritten; choose another folder", code="folder-exists"
-        )
+        raise SiteError(f"{folder}: already exists and is not overwritten; choose another folder", code="folder-exists")
     layout = Layout(folder.resolve(), host, port, inner)
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with _aside(folder.resolve()) as aside:
-        _furnish(Layout(aside, host, port, inner), sites, layout.folder)
+    with _temporary(folder.resolve()) as temporary:
+        _fill(Layout(temporary, host, port, inner), sites, layout.folder)
     return layout
 
 
 def add_site(layout: Layout, name: str) -> Path:
-    """One more site: its key pair and its bundle. The server lets it in as soon as it sees the key."""
+    """Add a site: its key pair and its bundle. A running server registers it when it finds the key."""
     check_names([*layout.sites, name])
     bundle = layout.bundles / name
     if bundle.exists():
-        raise SiteError(f"{bundle}: a bundle of a former site lies there; move it away first", code="bundle-exists")
+        raise SiteError(f"{bundle}: the bundle of a former site is there; move it away first", code="bundle-exists")
     _enrol(layout, name)
     return bundle
 
 
 def remove_site(layout: Layout, name: str) -> None:
-    """Shut a site out for ever: its key counts no more. Its name may be given again, with a new key."""
+    """Remove a site: its key is no longer valid. The name may be used again, with a new key."""
     if name not in layout.sites:
         raise SiteError(
             f"there is no site {name[:60]!r} in {layout.folder}; {nearest(name, layout.sites)}", code="unknown-site"
@@ -84,7 +80,7 @@ def remove_site(layout: Layout, name: str) -> None:
 
 
 def renew(layout: Layout) -> None:
-    """A new certificate for the server, from the same authority: sites notice nothing."""
+    """A new certificate for the server from the same authority: bundles stay valid."""
     key = certificates.read_private_key(layout.server / "server.key")
     authority_key = certificates.read_private_key(layout.server / "ca.key")
     certificate = certificates.make_server_certificate(
@@ -93,8 +89,8 @@ def renew(layout: Layout) -> None:
     replace_file(layout.server / "server.crt", certificates.certificate_bytes(certificate))
 
 
-def _furnish(layout: Layout, sites: Sequence[str], final: Path) -> None:
-    """Write everything into a folder that is not yet at its place."""
+def _fill(layout: Layout, sites: Sequence[str], final: Path) -> None:
+    """Write everything into a temporary folder that will be moved to `final`."""
     for folder in (layout.server, layout.state, layout.bundles):
         folder.mkdir(mode=0o700)
     for folder in (layout.keys, layout.logs):
@@ -121,21 +117,21 @@ def _furnish(layout: Layout, sites: Sequence[str], final: Path) -> None:
 
 
 def _enrol(layout: Layout, name: str) -> None:
-    """A key pair and a bundle; the public key comes last, for it is what makes a site a member."""
+    """A key pair and a bundle. The public key is written last, because it makes the site a member."""
     key = certificates.make_key()
     server = join_address(layout.host, layout.port)
-    with _aside(layout.bundles / name) as aside:
-        write_bundle(aside, name, server, layout.ca.read_bytes(), key)
+    with _temporary(layout.bundles / name) as temporary:
+        write_bundle(temporary, name, server, layout.ca.read_bytes(), key)
     replace_file(layout.public_key(name), certificates.public_line(key))
 
 
 @contextmanager
-def _aside(final: Path) -> Iterator[Path]:
-    """A folder that becomes `final` when all is well and vanishes when not."""
-    aside = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+def _temporary(final: Path) -> Iterator[Path]:
+    """A folder that becomes `final` on success and is deleted on failure."""
+    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
-        yield aside
-        aside.rename(final)
+        yield temporary
+        temporary.rename(final)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -1,4 +1,4 @@
-"""`atoll doctor --federation`: what is wrong with a federation or a site, and what to do about it, one line each."""
+"""`atoll doctor --federation`: the problems of a federation or a site, one line each, with a hint."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from atoll.errors import AtollError, DataError, SiteError
 from atoll.store.lock import owner
 
 SOON = timedelta(days=30)
-LITTLE_ROOM = 1_000_000_000  # bytes
+LITTLE_SPACE = 1_000_000_000  # bytes
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. What is not `ok` says what to do."""
+    """One line of the report. A problem (`ok` is False) comes with a hint."""
 
     ok: bool
     text: str
 
 
 def examine(place: Path, data: Path | None = None) -> list[Finding]:
-    """Everything there is to say about the federation's directory or the site's bundle at this place."""
+    """All findings about the federation's directory or the site's bundle at this path."""
     if (place / "federation.toml").exists():
         return list(_examine_server(Layout.open(place)))
     if (place / "site.toml").exists():
@@ -60,30 +60,30 @@ def _examine_server(layout: Layout) -> Iterator[Finding]:
     yield _certificate(layout.server / "server.crt", f"renew it: atoll federation renew {layout.folder}")
     for name in ("ca.key", "server.key", "superexec.secret"):
         yield _private(layout.server / name)
-    yield _room(layout.folder)
+    yield _space(layout.folder)
     yield from _hellos(layout)
     if owner(layout.state) is None:
         yield Finding(False, f"the server is not running; start it with: atoll federation server {layout.folder}")
         return
     fault = reach("127.0.0.1", layout.superlink_port)
     yield Finding(fault is None, fault.text if fault else f"the SuperLink answers on {layout.superlink_address}")
-    yield from _way(layout.host, layout.port, layout.ca, clock=False)
+    yield from _connection(layout.host, layout.port, layout.ca, clock=False)
     yield from _sites(layout)
 
 
 def _hellos(layout: Layout) -> Iterator[Finding]:
-    """With which versions each site came when a run last began, and whether it took part."""
+    """The versions of each site when a run last began, and whether it participated."""
     here = installed()
     for name in layout.sites:
         hello = read_hello(layout, name)
         for line in differences(here, hello.get("versions", {})) if hello else []:
             yield Finding(False, f"at site {name}, {line}")
         if hello.get("refused"):
-            yield Finding(False, f"site {name} took no part in the last run: {hello['refused']}")
+            yield Finding(False, f"site {name} did not participate in the last run: {hello['refused']}")
 
 
 def _sites(layout: Layout) -> Iterator[Finding]:
-    """Who is there."""
+    """Which sites are connected."""
     now = status(layout)
     if now.note:
         yield Finding(False, now.note)
@@ -93,8 +93,8 @@ def _sites(layout: Layout) -> Iterator[Finding]:
             yield Finding(True, f"site {site.name} is connected")
         else:
             came = "has never connected" if site.state == "new" else "is not connected"
-            way_out = "there: atoll doctor --federation BUNDLE, then atoll site join"
-            yield Finding(False, f"site {site.name} {came}; {way_out}")
+            hint = "there: atoll doctor --federation BUNDLE, then atoll site join"
+            yield Finding(False, f"site {site.name} {came}; {hint}")
 
 
 # -- on a site ---------------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def _examine_site(folder: Path, data: Path | None) -> Iterator[Finding]:
         return
     yield Finding(True, f"the bundle is that of site '{bundle.site.name}'")
     yield _certificate(bundle.ca, "ask the operator for a new bundle")
-    yield _room(folder)
-    yield from _way(*split_address(bundle.site.server), bundle.ca, clock=True)
+    yield _space(folder)
+    yield from _connection(*split_address(bundle.site.server), bundle.ca, clock=True)
     yield from _data(bundle, data)
     process = owner(bundle.work)
     running = f"the node is running ({process})" if process else "the node is not running: atoll site join"
@@ -118,10 +118,10 @@ def _examine_site(folder: Path, data: Path | None) -> Iterator[Finding]:
 
 
 def _data(bundle: Bundle, data: Path | None) -> Iterator[Finding]:
-    """The data given, else that of the last time; its column of the class is that of the last time, too."""
+    """The data given, else the data of the last join; the class column is that of the last join."""
     joined = _table(bundle.work / "joined.json")
     if data is None and "data" not in joined:
-        yield Finding(True, "data was not looked at; name its folder with --data")
+        yield Finding(True, "the data was not checked; name its folder with --data")
         return
     place = Path(joined["data"]) if data is None else data
     try:
@@ -133,7 +133,7 @@ def _data(bundle: Bundle, data: Path | None) -> Iterator[Finding]:
 
 
 def _table(path: Path) -> dict[str, str]:
-    """A small file of words; an empty table if it is not there."""
+    """A small JSON file; an empty table if it cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -154,22 +154,22 @@ def _packages(wanted: dict[str, str], who: str) -> Iterator[Finding]:
         yield Finding(True, f"packages of this {who}: {', '.join(f'{name} {text}' for name, text in here.items())}")
 
 
-def _way(host: str, port: int, ca: Path, clock: bool) -> Iterator[Finding]:
-    """The way to the proxy: port, certificate, clock. A wrong clock is told even where it spoils the certificate."""
+def _connection(host: str, port: int, ca: Path, clock: bool) -> Iterator[Finding]:
+    """Port, certificate and clock of the proxy. A wrong clock is reported even if it makes the certificate invalid."""
     fault = reach(host, port)
     if fault:
         yield Finding(False, fault.text)
         return
     yield Finding(True, f"{join_address(host, port)} can be reached")
     fault = certificate_fault(host, port, ca)
-    yield Finding(fault is None, fault.text if fault else "the server's certificate is right")
+    yield Finding(fault is None, fault.text if fault else "the server's certificate is valid")
     if clock:
         fault = clock_fault(host, port)
         yield Finding(fault is None, fault.text if fault else "the clock agrees with the server's")
 
 
-def _certificate(path: Path, way_out: str) -> Finding:
-    """Valid today and for a while? A clock that is far behind shows as a certificate from the future."""
+def _certificate(path: Path, hint: str) -> Finding:
+    """Is it valid today and for 30 more days? A slow clock makes a certificate appear to be from the future."""
     try:
         certificate: x509.Certificate = certificates.read_certificate(path)
     except SiteError as problem:
@@ -177,13 +177,13 @@ def _certificate(path: Path, way_out: str) -> Finding:
     now = datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
-        return Finding(False, f"{path} expired on {end:%Y-%m-%d}; {way_out}")
+        return Finding(False, f"{path} expired on {end:%Y-%m-%d}; {hint}")
     if now < begin:
         return Finding(
             False, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it"
         )
     if now > end - SOON:
-        return Finding(False, f"{path} expires on {end:%Y-%m-%d}; {way_out}")
+        return Finding(False, f"{path} expires on {end:%Y-%m-%d}; {hint}")
     return Finding(True, f"{path.name} is valid until {end:%Y-%m-%d}")
 
 
@@ -195,10 +195,10 @@ def _private(path: Path) -> Finding:
     return Finding(True, f"{path.name} is readable by its owner only")
 
 
-def _room(folder: Path) -> Finding:
+def _space(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     if not os.access(folder, os.W_OK):
         return Finding(False, f"{folder}: cannot be written to by this user; change its owner")
-    if free < LITTLE_ROOM:
-        return Finding(False, f"{folder}: only {free / 1e6:,.0f} MB are free; make room")
+    if free < LITTLE_SPACE:
+        return Finding(False, f"{folder}: only {free / 1e6:,.0f} MB are free; free some space")
     return Finding(True, f"{free / 1e9:,.0f} GB are free")

@@ -1,4 +1,4 @@
-"""Where everything of a federation lies on the server, and what may be a name or an address."""
+"""The files of a federation on the server, and the rules for names and addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Layout:
-    """The federation's directory on the server, made by `atoll federation init`."""
+    """The federation's directory on the server, created by `atoll federation init`."""
 
     folder: Path
     host: str
@@ -36,12 +36,12 @@ class Layout:
             layout = cls(folder.resolve(), table["host"], table["port"], table["superlink_port"])
         except FileNotFoundError:
             raise SiteError(
-                f"{folder}: no federation here (no federation.toml); make one with: atoll federation init {folder}",
+                f"{folder}: no federation here (no federation.toml); create one with: atoll federation init {folder}",
                 code="no-federation-here",
             ) from None
         except (OSError, ValueError, KeyError) as problem:
             raise SiteError(
-                f"{path}: cannot be read ({problem}); restore the file that `init` wrote",
+                f"{path}: cannot be read ({problem}); restore the file that `atoll federation init` wrote",
                 code="federation-file-unreadable",
             ) from None
         check_host(layout.host)
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def server(self) -> Path:
-        """Certificates, keys and the proxy's configuration: nobody else's business."""
+        """Certificates, private keys and the proxy's configuration; readable by the owner only."""
         return self.folder / "server"
 
     @property
@@ -76,12 +76,12 @@ class Layout:
 
     @property
     def flower_home(self) -> Path:
-        """Flower's own folder for every process on the server."""
+        """Flower's own folder, shared by all processes on the server."""
         return self.state / "flower"
 
     @property
     def superlink_address(self) -> str:
-        """Where the SuperLink listens: on this machine only, for its control interface asks nobody who he is."""
+        """Where the SuperLink listens: on the loopback only, because its control interface has no authentication."""
         return f"127.0.0.1:{self.superlink_port}"
 
     @property
@@ -91,14 +91,14 @@ class Layout:
 
     @property
     def sites(self) -> list[str]:
-        """The sites that belong to the federation: those whose public key lies here."""
+        """The sites of the federation: those whose public key is in `keys`."""
         return sorted(path.stem for path in self.keys.glob("*.pub"))
 
     def public_key(self, site: str) -> Path:
         return self.keys / f"{site}.pub"
 
     def nodes(self) -> dict[str, int]:
-        """Flower's number of every registered site, as the server last wrote it down."""
+        """Flower's node number of every registered site, as last written by the server."""
         path = self.state / "nodes.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -113,10 +113,10 @@ class Layout:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Sites' names become names of files and parts of commands: letters, digits, - and _, all different."""
+    """Names of sites become file names and parts of commands: letters, digits, - and _, without duplicates."""
     if not names:
         raise SiteError(
-            "--sites: no site is named; give them separated by commas: --sites north,south,west", code="no-sites-named"
+            "--sites: no site is named; separate them by commas: --sites north,south,west", code="no-sites-named"
         )
     seen: dict[str, str] = {}
     for name in names:
@@ -128,20 +128,20 @@ def check_names(names: Sequence[str]) -> None:
             )
         if name.casefold() in seen:
             raise SiteError(
-                f"two sites are named '{name}' (capital letters do not count); every site needs its own name",
+                f"two sites are named '{name}' (case is ignored); every site needs a unique name",
                 code="site-name-twice",
             )
         seen[name.casefold()] = name
 
 
 def check_host(host: str) -> None:
-    """A host's name or address, such as can stand in a certificate."""
+    """A host name or IP address that a certificate can hold."""
     if is_address(host):
         return
     labels = host.removesuffix(".").split(".")
     if not host or len(host) > 253 or not all(HOST_LABEL.fullmatch(label) for label in labels):
         raise SiteError(
-            f"--host {host[:60]!r}: no host name or IP address; give the name by which sites reach this machine",
+            f"--host {host[:60]!r}: not a host name or IP address; give the name by which sites reach this machine",
             code="bad-host",
         )
 
@@ -161,7 +161,7 @@ def is_address(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine knows itself by this name: a federation for trying things out."""
+    """Whether this name is valid on this machine only, as in a federation for tests."""
     return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
@@ -170,7 +170,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[host]:port` taken apart."""
+    """The host and the port of `host:port` or `[host]:port`."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > 5:

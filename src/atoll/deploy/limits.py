@@ -1,7 +1,7 @@
-"""What a site lets the server ask of it: checked on the node before a job is looked up, and its time while it runs.
+"""What a site allows the server to ask for: checked on the node before a job is looked up.
 
-A server, or whoever got hold of it, may send traps: a step on a single row, a billion steps, a network that fills the
-memory, weights that are no numbers. A limit is the site's own and stands in its file.
+A malicious server may send a training step on a single row, a billion steps, a network that fills the memory, or
+weights that are not numbers. The limits belong to the site and are in its file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from atoll.errors import AtollError
 METHODS = "atoll.methods."
 # Work that several methods share: allowed wherever a method is.
 SHARED_JOBS = ("atoll.clients", "atoll.methods.measure", "atoll.methods.set_fedavg")
-LONGEST_ARCHITECTURE = 1_000_000  # characters; larger than any network that a person could want described
-MANY = 10**15  # larger numbers are not written out
+LONGEST_ARCHITECTURE = 1_000_000  # characters; longer than any reasonable description of a network
+MANY = 10**15  # larger numbers are not printed
 COPIES = 4  # training holds weights, gradients, momentum and the reply
 
 
@@ -31,7 +31,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     methods: tuple[StrictStr, ...] | None = None  # None: all
-    jobs: tuple[StrictStr, ...] = ()  # modules of own methods, installed at the site, whose jobs may run
+    jobs: tuple[StrictStr, ...] = ()  # modules of plug-ins, installed at the site, whose jobs may run
     parameters: StrictInt = Field(default=50_000_000, ge=1)
     steps: StrictInt = Field(default=1_000_000, ge=1)
     memory: StrictInt = Field(default=4_000_000_000, ge=1)
@@ -163,7 +163,7 @@ def _arrays(payload: Payload) -> Iterator[Array]:
 
 
 def _architectures(payload: Payload) -> Iterator[dict[str, Any]]:
-    """Descriptions of networks: tables with a key `space`, wherever they stand."""
+    """Descriptions of networks: tables with a key `space`, at any depth."""
     if isinstance(payload, dict):
         if "space" in payload:
             yield payload

@@ -1,4 +1,4 @@
-"""A site's node, kept connected: what `atoll site join` does once all questions are answered."""
+"""Keeps a site's node connected: what `atoll site join` does after its questions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from atoll.store.files import replace_file
 from atoll.store.lock import hold
 
 BEAT = 0.2
-LOOK = 15.0  # seconds between looks whether the server can be reached
-AGAIN = 10.0  # seconds between tries to reach a server that is not there
-REFUSED = 305  # Flower's word for a node that the SuperLink does not let in
-# A node that was killed counts as connected for two heartbeats of 30 s, and is refused as long. With time to start.
+LOOK = 15.0  # seconds between checks whether the server can be reached
+AGAIN = 10.0  # seconds between attempts to reach a server that does not answer
+REFUSED = 305  # Flower's exit code of a node that the SuperLink refuses
+# A killed node counts as connected for two heartbeats of 30 s; its successor is refused until then.
 PATIENCE = 100.0
 
 Stop = Callable[[], bool]
@@ -30,11 +30,11 @@ Stop = Callable[[], bool]
 def run_node(
     bundle: Bundle, data: Path, say: Say, stop: Stop, patience: float = PATIENCE, label: str = "label"
 ) -> None:
-    """Connect and stay connected until `stop` says so. A `SiteError` if the server will never let us in."""
+    """Connect and stay connected until `stop` returns True. A `SiteError` if the server refuses the site for good."""
     for place in (bundle.folder, data):
         if '"' in str(place) or not str(place).isprintable():
             raise SiteError(
-                f"{str(place)!r}: Flower takes no path with a quotation mark or a line break; rename it",
+                f"{str(place)!r}: a path for Flower must not contain a quotation mark or a line break; rename it",
                 code="bad-path",
             )
     bundle.work.mkdir(mode=0o700, exist_ok=True)
@@ -50,11 +50,11 @@ def run_node(
         finally:
             say("leaving")
             part.stop()
-    say("disconnected; nothing of this site runs any more")
+    say("disconnected; all processes of this site have ended")
 
 
 def command(bundle: Bundle, data: Path) -> list[str]:
-    """Flower's node for this site. Its own interface is on the loopback, on a port that is free now."""
+    """The command of Flower's node for this site. Its own interface is on the loopback, on a free port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -68,24 +68,24 @@ def command(bundle: Bundle, data: Path) -> list[str]:
 
 
 def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
-    """Wait for a server that is not there yet; refuse one that is not ours. False if we are to stop before."""
+    """Wait for a server that is not running yet; refuse a wrong one. False if `stop` came first."""
     host, port = split_address(bundle.site.server)
-    told = False
+    reported = False
     while not stop():
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
         if fault.code != "server-unreachable":
             raise SiteError(fault.text, code=fault.code)
-        if not told:
+        if not reported:
             say(f"{fault.text}; trying again every {AGAIN:g} s")
-            told = True
+            reported = True
         _pause(AGAIN, stop)
     return False
 
 
 class _Watch:
-    """Keeps the node running and says what becomes of it."""
+    """Keeps the node running and reports what happens to it."""
 
     def __init__(self, bundle: Bundle, part: Part, say: Say, patience: float) -> None:
         self.bundle, self.part, self.say, self.patience = bundle, part, say, patience
@@ -103,14 +103,14 @@ class _Watch:
         while not stop():
             died = self.part.poll()
             for line in self.follower.lines():
-                self._heard(line)
+                self._read(line)
             if died:
                 self._died()
             if time.monotonic() >= self.next_look:
                 self._look()
             time.sleep(BEAT)
 
-    def _heard(self, line: str) -> None:
+    def _read(self, line: str) -> None:
         """A line of the node's log."""
         if found := re.search(r"SuperNode ID: (\d+)", line):
             replace_file(self.bundle.work / "node.json", json.dumps({"id": int(found[1])}).encode())
@@ -125,10 +125,10 @@ class _Watch:
     def _died(self) -> None:
         code, self.exit_code = self.exit_code, 0
         if code != REFUSED:
-            self.say(f"the node ended ({how(self.part.code)}) and is started again; see {self.bundle.log}")
+            self.say(f"the node ended ({how(self.part.code)}) and is restarted; see {self.bundle.log}")
         elif self.refused_since is None:
             self.refused_since = time.monotonic()
-            self.say("the server refuses this site; trying again (a node that was killed is let in after a minute)")
+            self.say("the server refuses this site; trying again (after a kill this takes about a minute)")
         elif time.monotonic() - self.refused_since > self.patience:
             raise SiteError(self._refusal(), code="site-refused")
 
@@ -142,12 +142,12 @@ class _Watch:
         )
 
     def _look(self) -> None:
-        """The node itself keeps trying silently; here the site's people are told."""
+        """The node retries silently; this reports it to the site's staff."""
         self.next_look = time.monotonic() + LOOK
         reachable = reach(*self.address) is None
         if reachable != self.reachable:
             address = join_address(*self.address)
-            self.say(f"{address} can be reached again" if reachable else f"{address} cannot be reached; trying on")
+            self.say(f"{address} can be reached again" if reachable else f"{address} cannot be reached; still trying")
         self.reachable = reachable
 
 

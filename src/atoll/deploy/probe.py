@@ -1,4 +1,4 @@
-"""Looking at a server from outside: is the port open, is the certificate right, do the clocks agree."""
+"""Checks of a server from outside: is the port open, is the certificate valid, do the clocks agree."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ AHEAD, BEHIND = 5.0, 305.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the way to the server. Only an unreachable one may come right by waiting."""
+    """What is wrong with the connection to the server. Only `server-unreachable` may be solved by waiting."""
 
-    code: str  # of the error that it becomes where waiting does not help
+    code: str  # of the `SiteError` that it becomes
     text: str
 
 
 def probe(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
-    """The first thing that is wrong between here and the server's proxy, or None."""
+    """The first problem between here and the server's proxy, or None."""
     return (
         reach(host, port, patience) or certificate_fault(host, port, ca, patience) or clock_fault(host, port, patience)
     )
@@ -41,7 +41,7 @@ def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
     try:
         socket.create_connection((host, port), timeout=patience).close()
     except socket.gaierror:
-        text = f"the name '{host}' is not known here; check it, or ask for the server's address"
+        text = f"the host name '{host}' cannot be resolved; check it, or use the server's IP address"
         return Fault("server-unreachable", text)
     except OSError as problem:
         why = problem.strerror or "no answer in time"
@@ -53,7 +53,7 @@ def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
 
 
 def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
-    """Does the server show a certificate of this federation's authority, for its name and for today?"""
+    """Does the server present a valid certificate of this federation's authority, for its name?"""
     context = ssl.create_default_context(cafile=str(ca))
     address = join_address(host, port)
     try:
@@ -66,30 +66,24 @@ def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE
         return _refused(problem, address, host)
     except (OSError, ssl.SSLError) as problem:
         why = getattr(problem, "reason", None) or problem
-        return Fault(
-            "tls-failed", f"{address} does not speak TLS as it should ({why}); does another program have this port?"
-        )
+        return Fault("tls-failed", f"{address} does not answer with TLS ({why}); does another program use this port?")
 
 
 def clock_fault(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
     """Do this machine's clock and the server's agree well enough for signed messages?"""
     answer = server_time(host, port, patience)
     if answer is None:
-        return Fault(
-            "not-our-server", f"{join_address(host, port)} does not answer like a web server; check address and port"
-        )
-    # A header tells whole seconds, so half a second is the best guess; what is left is within a second.
+        return Fault("not-our-server", f"{join_address(host, port)} does not answer over HTTP; check address and port")
+    # The header has whole seconds, so half a second is the best estimate of the rest.
     ahead = (datetime.now(UTC) - answer).total_seconds() - 0.5
     if -BEHIND < ahead < AHEAD + 0.5:
         return None
     where = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
-    return Fault(
-        "clock-differs", f"this machine's clock is {where}; set it by a time service (timedatectl set-ntp true)"
-    )
+    return Fault("clock-differs", f"this machine's clock is {where}; synchronise it (timedatectl set-ntp true)")
 
 
 def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | None:
-    """The date in the server's answer. Asked without looking at the certificate: a wrong clock spoils that, too."""
+    """The date in the server's answer. The certificate is not verified: a wrong clock would make that fail, too."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -120,10 +114,10 @@ def _refused(problem: ssl.SSLCertVerificationError, address: str, host: str) -> 
     if code in (WRONG_HOST, WRONG_ADDRESS):
         return Fault(
             "certificate-wrong-host",
-            f"the certificate of {address} is not for '{host}'; use the name the federation was made with (--host)",
+            f"the certificate of {address} is not for '{host}'; use the --host of the federation",
         )
     return Fault(
         "certificate-wrong-authority",
-        f"the certificate of {address} is not of this bundle's authority ({problem.verify_message}): another "
-        "federation, or somebody in between; ask the operator for a fresh bundle",
+        f"the certificate of {address} is not from this bundle's authority ({problem.verify_message}): it is "
+        "another federation, or the connection is intercepted; ask the operator for a new bundle",
     )

@@ -16,15 +16,15 @@ from atoll.deploy.supervisor import Part, Say, flower_environment, flower_progra
 from atoll.errors import SiteError
 from atoll.store.lock import hold
 
-STARTING = 120.0  # seconds the SuperLink has to answer: it imports for seconds, and machines are busy
+STARTING = 120.0  # seconds until the SuperLink must answer; importing takes several
 BEAT = 0.2
-LOOK = 3.0  # seconds between looks at who is connected
+LOOK = 3.0  # seconds between checks which sites are connected
 
 Stop = Callable[[], bool]
 
 
 def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None:
-    """Run the federation's server in the foreground until `stop` says so."""
+    """Run the federation's server in the foreground until `stop` returns True."""
     parts = _parts(layout, with_proxy)
     with hold(layout.state, f"the server of {layout.folder}"):
         _check_ports(layout, with_proxy)
@@ -66,7 +66,7 @@ def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
 
 
 def _prepare(layout: Layout) -> None:
-    """Folders, and the connection by which Flower's own commands find the SuperLink."""
+    """Make the folders, and the configuration with which Flower's own commands find the SuperLink."""
     for folder in (layout.flower_home, layout.logs, layout.state / "proxy"):
         folder.mkdir(exist_ok=True)
     connection = {"address": layout.superlink_address, "root-certificates": str(layout.ca)}
@@ -83,12 +83,12 @@ def _check_ports(layout: Layout, with_proxy: bool) -> None:
                 trial.bind(("127.0.0.1", port))
             except PermissionError:
                 raise SiteError(
-                    f"port {port}: this user may not open it; use one above 1023", code="port-not-permitted"
+                    f"port {port}: this user may not open it; choose a port above 1023", code="port-not-permitted"
                 ) from None
             except OSError as problem:
                 raise SiteError(
-                    f"port {port}: cannot be opened ({problem.strerror}); stop the program that has it, or change "
-                    f"{layout.folder / 'federation.toml'}",
+                    f"port {port}: cannot be opened ({problem.strerror}); stop the program that uses it, or change the "
+                    f"port in {layout.folder / 'federation.toml'}",
                     code="port-in-use",
                 ) from None
 
@@ -109,7 +109,7 @@ def _run(layout: Layout, parts: list[Part], say: Say, stop: Stop) -> None:
 
 
 def _await_superlink(control: Control, layout: Layout, superlink: Part, stop: Stop) -> bool:
-    """Wait until the SuperLink answers; False if we are to stop before."""
+    """Wait until the SuperLink answers; False if `stop` came first."""
     end = time.monotonic() + STARTING
     while not stop():
         if superlink.process is None or superlink.process.poll() is not None:
@@ -148,16 +148,16 @@ def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
 
 
 def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: Stop) -> None:
-    """Start again what dies; follow the keys in the directory; tell who comes and goes."""
+    """Restart what dies, follow the keys in the directory, report sites that connect and disconnect."""
     online: set[str] = set()
     next_look = 0.0
     while not stop():
         for part in parts:
             if part.poll():
-                say(f"{part.name} ended ({how(part.code)}) and is started again; see {part.log}")
+                say(f"{part.name} ended ({how(part.code)}) and is restarted; see {part.log}")
         if time.monotonic() >= next_look:
             next_look = time.monotonic() + LOOK
-            with suppress(SiteError):  # the SuperLink may be starting again
+            with suppress(SiteError):  # the SuperLink may be restarting
                 online = _look(layout, control, online, say)
         time.sleep(BEAT)
 
@@ -168,15 +168,15 @@ def _look(layout: Layout, control: Control, before: set[str], say: Say) -> set[s
     for name in sorted(now - before):
         say(f"site {name} is connected")
     for name in sorted(before - now):
-        say(f"site {name} is gone" if name in sites else f"site {name} was removed")
+        say(f"site {name} has disconnected" if name in sites else f"site {name} was removed")
     return now
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something."""
+    """The last line of a log that is not empty."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()
     except OSError:
-        return "it said nothing"
-    spoken = [" ".join(line.split()) for line in lines if line.strip()]
-    return spoken[-1][:300] if spoken else "it said nothing"
+        return "its log is empty"
+    written = [" ".join(line.split()) for line in lines if line.strip()]
+    return written[-1][:300] if written else "its log is empty"

@@ -1,8 +1,8 @@
-"""A site's side of a real federation, whatever carries its letters: hello, preparation, tasks.
+"""A site's side of a real federation, independent of the transport: hello, preparation, tasks.
 
-A site is one client. It reads its own files, does the server's tasks on them, and answers; its rows and its memory stay
-on its disk. What the server asks is checked against the site's own limits first. Each letter may be handled by a new
-process: all that is remembered is in the site's folder.
+A site is one client. It reads its own files, does the server's tasks on them, and replies; its rows and its memory stay
+on its disk. Every task is checked against the site's own limits first. Each message may be handled by a new process:
+all state is in the site's folder.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Result = TypeVar("Result")
 
 
 class TookTooLong(Exception):
-    """The work had not ended when its time was over."""
+    """The work did not end within its time limit."""
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises. When time is over it is left to itself, for a thread cannot be stopped: the
-    process should end soon, as a node's does after each task."""
+    """What `work` returns or raises; `TookTooLong` after the time limit. A thread cannot be stopped, so `work`
+    then continues until the process ends, as a node's does after each task."""
     results: list[Result] = []
     problems: list[BaseException] = []
 
     def run() -> None:
         try:
             results.append(work())
-        except BaseException as problem:  # raised again below, where somebody can hear it
+        except BaseException as problem:  # raised again below, in the caller's thread
             problems.append(problem)
 
-    worker = threading.Thread(target=run, name="task", daemon=True)  # a daemon: no process waits for it at its end
+    worker = threading.Thread(target=run, name="task", daemon=True)  # a daemon: the process does not wait for it
     worker.start()
     worker.join(seconds)
     if problems:
@@ -64,11 +64,11 @@ log = logging.getLogger("atoll")
 
 @dataclass(frozen=True)
 class Site:
-    """Who this site is and what it allows."""
+    """A site's name, its folders and what it allows."""
 
     name: str
     data: Path
-    folder: Path  # the node's own, for what it keeps
+    folder: Path  # the node's own, for its state
     share_labels: bool = False
     limits: Limits | None = None  # None: only in tests
 
@@ -77,7 +77,7 @@ Loader = Callable[[Site, Path, Payload], "ClientData"]  # site, the run's folder
 
 
 class SiteNode:
-    """Answers letters. A failure is an answer too: nothing raises."""
+    """Answers messages. A failure is an answer, too: nothing raises."""
 
     def __init__(self, site: Site, load: Loader | None = None) -> None:
         self.site = site
@@ -90,42 +90,42 @@ class SiteNode:
         }
 
     def answer(self, kind: str, frame: bytes) -> bytes:
-        """The answer to a letter, as a frame."""
+        """The answer to a message, as a frame."""
         try:
             return wire.encode(self._kinds[kind](frame), digests=False)
         except (AtollError, OSError) as problem:
             log.warning("atoll: %s", problem)
             return wire.encode({"error": " ".join(str(problem).split())}, digests=False)
-        except (Exception, SystemExit) as problem:  # whatever it is, the server shall know
+        except (Exception, SystemExit) as problem:  # every failure is reported to the server
             log.warning("atoll: %s", words(problem), exc_info=True)
             return wire.encode({"error": words(problem)}, digests=False)
 
     # -- before the first round ------------------------------------------------------------------------------------
 
     def _hello(self, frame: bytes) -> Payload:
-        """Who is there, and of what form its data is."""
-        letter = wire.decode(frame)
+        """The site's name, its versions and the form of its data."""
+        message = wire.decode(frame)
         sweep_runs(self.site.folder)
         answer: Payload = {"name": self.site.name, "versions": installed(), "error": None}
-        if letter["data"] is None:
+        if message["data"] is None:
             return answer
-        refusal = None if self.site.limits is None else self.site.limits.check_method(letter["method"])
+        refusal = None if self.site.limits is None else self.site.limits.check_method(message["method"])
         if refusal is not None:
             return answer | {"error": self._refused(refusal)}
         try:
-            return answer | {"told": _describe(self.site, letter["data"])}
+            return answer | {"told": _describe(self.site, message["data"])}
         except DataError as problem:
             log.warning("atoll: %s", problem)
             return answer | {"error": str(problem)}
 
     def _prepare(self, frame: bytes) -> Payload:
-        """Sizes, moments for the scaling, and label counts where the site allows them."""
-        letter = wire.decode(frame)
-        prepared = _prepare_data(self.site, letter)
+        """Sizes, moments for the scaling, and label counts if the site shares them."""
+        message = wire.decode(frame)
+        prepared = _prepare_data(self.site, message)
         found = prepared.moments()
         moments = None if found is None else {"count": found.count, "mean": found.mean, "squares": found.squares}
         federated = prepared.federated
-        shared = self.site.share_labels and letter["share_labels"]
+        shared = self.site.share_labels and message["share_labels"]
         return {
             "error": None,
             "digest": federated.digest(),
@@ -137,10 +137,10 @@ class SiteNode:
         }
 
     def _notice(self, frame: bytes) -> Payload:
-        """The server has something to say, such as why this site is left out of a run."""
-        letter = wire.decode(frame)
-        text = " ".join(str(letter["text"]).split())[:500]
-        log.warning("atoll: the server says: %s", text)
+        """A text from the server, such as why this site is left out of a run."""
+        message = wire.decode(frame)
+        text = " ".join(str(message["text"]).split())[:500]
+        log.warning("atoll: message from the server: %s", text)
         self.site.folder.mkdir(parents=True, exist_ok=True)
         (self.site.folder / "notice.txt").write_text(text + "\n", encoding="utf-8")
         return {"error": None}
@@ -152,38 +152,38 @@ class SiteNode:
         with run_folder(self.site.folder, outer["run"]) as folder:
             tensors = TensorFolder(folder / "tensors")
             try:
-                letter = wire.decode(outer["letter"].tobytes(), tensors)
+                message = wire.decode(outer["letter"].tobytes(), tensors)
             except WireError:
                 if not tensors.missed:
                     raise
                 return {"order": outer["order"], "lacking": True, "error": None}
-            tensors.keep(letter["payload"], letter["keep"])
+            tensors.keep(message["payload"], message["keep"])
             try:
-                return {"order": outer["order"], **self._work(letter, outer["order"], folder)}
+                return {"order": outer["order"], **self._work(message, outer["order"], folder)}
             except MemoryLost as problem:
                 return {"order": outer["order"], "lost": True, "error": str(problem)}
-            except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
+            except (Exception, SystemExit) as problem:  # every failure of a client is data
                 log.warning("atoll: %s", words(problem))
                 return {"order": outer["order"], "error": words(problem)}
 
-    def _work(self, letter: Payload, order: int, folder: Path) -> Payload:
-        if letter["client"] != self.site.name:
+    def _work(self, message: Payload, order: int, folder: Path) -> Payload:
+        if message["client"] != self.site.name:
             raise SiteError(
-                f"a task for site '{letter['client']}' came to site '{self.site.name}'", code="wrong-site-task"
+                f"a task for site '{message['client']}' came to site '{self.site.name}'", code="wrong-site-task"
             )
-        data = self._load(self.site, folder, letter["preparation"])
+        data = self._load(self.site, folder, message["preparation"])
         kept = MemoryFolder(folder / "memory")
         limits = self.site.limits
 
         def work() -> tuple[Payload, Payload] | str:
             """The reply and the new memory, or why the site refuses the task."""
-            job, payload, size = letter["job"], letter["payload"], TaskSize(**letter["size"])
+            job, payload, size = message["job"], message["payload"], TaskSize(**message["size"])
             if limits is not None:
-                refusal = limits.check(letter["method"], job, payload, size, data.sizes["train"])
+                refusal = limits.check(message["method"], job, payload, size, data.sizes["train"])
                 if refusal is not None:
                     return refusal
-            name = stream_name(letter["seed"], letter["round"], letter["client"], letter["number"])
-            return perform(job, payload, kept.read(letter["memory"]), data, name, letter["device"], size)
+            name = stream_name(message["seed"], message["round"], message["client"], message["number"])
+            return perform(job, payload, kept.read(message["memory"]), data, name, message["device"], size)
 
         # The check is under the time limit too: an architecture may be made to be slow to build.
         try:
@@ -196,7 +196,7 @@ class SiteNode:
         payload, memory = done
         if memory:
             kept.write(order, memory)
-        kept.forget_before(letter["floor"])
+        kept.forget_before(message["floor"])
         return {"payload": payload, "remembers": bool(memory), "error": None}
 
     def _refused(self, reason: str) -> str:
@@ -206,9 +206,9 @@ class SiteNode:
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
-    """The site's data as agreed upon: prepared once a run, then mapped from the run's folder.
+    """The site's data as agreed: prepared once per run, then mapped from the run's folder.
 
-    The copy is bound to what was agreed; where there is none, the site's files are read again and must be the same.
+    The copy is bound to the agreement. Without a copy the site's files are read again and must not have changed.
     """
     from atoll.data import Federated
 
@@ -224,7 +224,7 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     prepared = _prepare_data(site, preparation)
     if prepared.federated.digest() != preparation["digest"]:
         raise DataError(
-            f"'{site.data}': the data is not what it was when the run began; put it back, or begin a new run",
+            f"'{site.data}': the data has changed since the run began; restore it, or start a new run",
             code="data-changed",
         )
     federated = prepared.scaled(preparation["mean"], preparation["deviation"])
@@ -240,10 +240,10 @@ def _describe(site: Site, table: Payload) -> Payload:
     return describe(site.data, _settings(table))
 
 
-def _prepare_data(site: Site, letter: Payload) -> Prepared:
+def _prepare_data(site: Site, message: Payload) -> Prepared:
     from atoll.data.files.site import prepare
 
-    return prepare(site.data, letter["form"], _settings(letter["data"]), site.name, letter["seed"])
+    return prepare(site.data, message["form"], _settings(message["data"]), site.name, message["seed"])
 
 
 def _settings(table: Payload) -> DataSettings:
@@ -254,7 +254,7 @@ def _settings(table: Payload) -> DataSettings:
 
 @contextmanager
 def logging_to_stderr() -> Iterator[None]:
-    """The node's own lines, which begin with `atoll:`, on the error stream."""
+    """The node's own log lines, which begin with `atoll:`, on stderr."""
     handler = logging.StreamHandler()
     log.addHandler(handler)
     try:

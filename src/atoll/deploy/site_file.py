@@ -1,6 +1,6 @@
-"""A site's own file, `site.toml` in its bundle: who it is, what it answered, what it allows.
+"""A site's own file, `site.toml` in its bundle: its name, the server's address, what it shares and its limits.
 
-The site keeps it; nothing that the server sends can change it.
+Only the site changes it; nothing that the server sends can.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from atoll.errors import SiteError, nearest
 from atoll.store.files import replace_file
 
 TEXT = """\
-# This site's own file. The site decides what stands here; the server cannot change it.
+# This site's own file. Only the site changes it; the server cannot.
 name = "{name}"
 server = "{server}"
 
 [share]
-# Rows per class help some methods choose their clients. `atoll site join` asks before it sets this.
+# May the number of rows per class leave this site? Some methods use it. `atoll site join` asks before it sets this.
 labels = false
 
 [limits]
-# A task that asks for more is refused here, before anything is computed.
+# A task that exceeds one of these is refused at this site, before anything is computed.
 # methods = ["fedavg", "realtime"]   # without this line: all methods
+# jobs = ["my_package.my_method"]    # modules of plug-ins whose jobs may run here
 parameters = {limits.parameters}      # weights of one network
 steps = {limits.steps}           # training steps (batches) in one task
 memory = {limits.memory}        # bytes that a task's tensors and network may take
-batch = {limits.batch}                   # the smallest batch: a step on one row would tell too much about that row
-minutes = {limits.minutes:g}                # that one task may take; then it is given up, and the server is told
+batch = {limits.batch}                   # the smallest batch: a step on one row would reveal too much about it
+minutes = {limits.minutes:g}                # of one task; then it is abandoned and the server gets an error
 """
 
 
@@ -46,7 +47,7 @@ class Share(BaseModel):
 
 
 class SiteFile(BaseModel):
-    """The whole file, checked."""
+    """The validated file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,12 +65,12 @@ TABLES: dict[str, type[BaseModel]] = {"share": Share, "limits": Limits}
 
 
 def text_of(name: str, server: str) -> str:
-    """The file as a new site gets it."""
+    """The file of a new site."""
     return TEXT.format(name=name, server=server, limits=Limits())
 
 
 def read_site(path: Path) -> SiteFile:
-    """The site's file; a `SiteError` names the first fault."""
+    """The site's file; a `SiteError` names the first problem."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -78,7 +79,7 @@ def read_site(path: Path) -> SiteFile:
             code="site-file-missing",
         ) from None
     except (OSError, ValueError, RecursionError) as problem:
-        raise SiteError(f"{path}: cannot be read ({problem}); correct it", code="site-file-unreadable") from None
+        raise SiteError(f"{path}: cannot be read ({problem}); fix the file", code="site-file-unreadable") from None
     try:
         site = SiteFile.model_validate(table)
     except ValidationError as problem:
@@ -89,7 +90,7 @@ def read_site(path: Path) -> SiteFile:
 
 
 def answer_labels(path: Path, share: bool) -> SiteFile:
-    """Write the site's answer about its label counts into its file; all else in the file stays as it is."""
+    """Write whether the label counts may leave the site into its file; the rest of the file is unchanged."""
     before = read_site(path)
     if before.share.labels == share:
         return before

@@ -1,8 +1,8 @@
-"""What a site's node keeps on its own disk between tasks: tensors it was sent, and the client's memory.
+"""What a site's node stores on its own disk between tasks: tensors that it received, and the client's memory.
 
-Each task is done by a new process, so nothing can be held in a process's memory. Tensors are named by content and
-verified when read; a damaged or missing one is simply asked for again. A client's memory is kept in versions, each
-named by the task that wrote it: a task says which version it starts from, so asking again gives the same answer.
+Each task runs in a new process, so nothing can stay in a process's memory. Tensors are named by content and verified
+when read; a damaged or missing one is requested again. A client's memory is stored in versions, each named by the task
+that wrote it: a task names the version that it starts from, so repeating it gives the same reply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from atoll.store.files import replace_file, sweep_asides
 
 RUN_NAME = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
-UNUSED_DAYS = 90  # a run that nobody has asked anything of for so long is forgotten
+UNUSED_DAYS = 90  # a run without a task for this long is deleted
 
 
 class MemoryLost(AtollError):
@@ -34,7 +34,7 @@ class MemoryLost(AtollError):
 
 
 class TensorFolder(Mapping[str, Array]):
-    """Tensors by their content's name, one file each. What is missing or damaged is not held; `missed` says which."""
+    """Tensors by digest, one file each. Missing and damaged ones count as absent; `missed` lists those looked up."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,10 +61,10 @@ class TensorFolder(Mapping[str, Array]):
         return sum(1 for _ in self._folder.glob("*.npy"))
 
     def __bool__(self) -> bool:
-        return True  # an empty folder is a folder all the same: what is looked for in it has been missed
+        return True  # an empty folder is not the same as no folder: lookups must reach `missed`
 
     def keep(self, payload: Payload, wanted: Iterable[str]) -> None:
-        """Hold exactly these tensors: those of the payload that are not here yet are written, others removed."""
+        """Store exactly these tensors: new ones are taken from the payload, all others are deleted."""
         names = set(wanted)
         held = set(self)
         for digest in held - names:
@@ -75,7 +75,7 @@ class TensorFolder(Mapping[str, Array]):
                 buffer = io.BytesIO()
                 np.save(buffer, owner[name], allow_pickle=False)
                 aside = self._folder / f".{digest}.new"
-                aside.write_bytes(buffer.getvalue())  # not flushed to the disk: a torn file is found out when read
+                aside.write_bytes(buffer.getvalue())  # not flushed: an incomplete file is detected when read
                 os.replace(aside, self._folder / f"{digest}.npy")
                 held.add(digest)
 
@@ -89,14 +89,14 @@ class MemoryFolder:
         sweep_asides(folder)
 
     def read(self, version: int | None) -> Payload:
-        """The memory as the task of this number left it; None: a client that remembers nothing."""
+        """The memory as the task of this number left it; None: a client without memory."""
         if version is None:
             return {}
         try:
             return wire.decode(self._path(version).read_bytes())
         except (OSError, WireError):
             raise MemoryLost(
-                f"the memory that task {version} left is not on this site's disk any more", code="memory-lost"
+                f"the memory that task {version} left is no longer on this site's disk", code="memory-lost"
             ) from None
 
     def write(self, version: int, memory: Payload) -> None:
@@ -104,7 +104,7 @@ class MemoryFolder:
         replace_file(self._path(version), wire.encode(memory, digests=False))
 
     def forget_before(self, version: int | None) -> None:
-        """The server will never go back behind this version."""
+        """Delete older versions: the server will never ask for them again."""
         if version is not None:
             for path in self._folder.glob("*.memory"):
                 if int(path.stem) < version:
@@ -116,7 +116,7 @@ class MemoryFolder:
 
 @contextmanager
 def run_folder(root: Path, run: str) -> Iterator[Path]:
-    """The folder of one run on this node, held by one process at a time: a client does one task at a time."""
+    """The folder of one run on this node, locked by one process at a time: a client does one task at a time."""
     if not RUN_NAME.fullmatch(run):
         raise AtollError(f"run {run[:80]!r}: not the name of a run", code="bad-run-name")
     folder = root / "runs" / run
@@ -128,7 +128,7 @@ def run_folder(root: Path, run: str) -> Iterator[Path]:
 
 
 def sweep_runs(root: Path, days: float = UNUSED_DAYS) -> None:
-    """Remove what is kept for runs that have long been silent."""
+    """Delete the folders of runs that have had no task for a long time."""
     limit = time.time() - days * 86400
     for folder in (root / "runs").glob("*"):
         if RUN_NAME.fullmatch(folder.name) and folder.stat().st_mtime < limit:

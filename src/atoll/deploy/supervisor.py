@@ -1,4 +1,4 @@
-"""Programs that are kept running: started with a log, started again when they die, stopped with all they started."""
+"""Keeps programs running: starts them with a log, restarts those that die, stops them with all their children."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from atoll.errors import SiteError
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """This process's environment, with what Flower must find. `home` is Flower's folder, private to one owner."""
+    """This process's environment with Flower's settings. `home` is Flower's folder, not shared with other programs."""
     binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
     return os.environ | {
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the SuperLink runs an installer against PyPI
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the SuperLink installs packages from PyPI
         "FLWR_HOME": str(home),
         "PATH": f"{binaries}{os.pathsep}{path}",  # Flower's programs call each other by name
         "PYTHONUNBUFFERED": "1",  # their logs are read while they run
@@ -32,7 +32,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 
 
 def flower_program(name: str) -> str:
-    """One of Flower's programs, beside this Python."""
+    """The path of one of Flower's programs, in the folder of this Python."""
     path = Path(sys.executable).parent / name
     if find_spec("flwr") is None or not path.exists():
         raise SiteError(
@@ -43,19 +43,19 @@ def flower_program(name: str) -> str:
 
 Say = Callable[[str], None]
 
-LARGEST_LOG = 10_000_000  # bytes; a larger one is put aside
-SETTLED = 60.0  # seconds after which a program counts as running well, and its next start is not delayed
+LARGEST_LOG = 10_000_000  # bytes; a larger log is moved to `.old.log`
+SETTLED = 60.0  # seconds; the restart of a program that ran this long is not delayed further
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-PATIENCE = 10.0  # seconds a program has to end by itself
+PATIENCE = 10.0  # seconds for a program to end after SIGTERM
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass
 class Part:
-    """One program. `poll` must be called often; it starts the program again when it has died."""
+    """One program. `poll` must be called often; it restarts the program when it has died."""
 
     name: str
-    command: Callable[[], Sequence[str]]  # made anew for each start: a port may have to be looked for
+    command: Callable[[], Sequence[str]]  # called for each start: a free port may be needed
     environment: dict[str, str]
     folder: Path
     log: Path
@@ -77,14 +77,14 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us; we stop our parts in order
+                start_new_session=True,  # Ctrl-C must not reach it: parts are stopped in order
                 preexec_fn=_die_with_parent,
             )
         self._started = time.monotonic()
         self.starts += 1
 
     def poll(self) -> bool:
-        """Whether the program has just died. A dead one is started again after a pause that doubles each time."""
+        """Whether the program has just died. It is restarted after a pause that doubles each time."""
         now = time.monotonic()
         self._shorten_log()
         if self.process is None:
@@ -97,18 +97,18 @@ class Part:
         settled = now - self._started > SETTLED
         self._pause = self.first_pause if settled or not self._pause else min(2 * self._pause, LONGEST_PAUSE)
         self._due = now + self._pause
-        stop_all(descendants_of_group(self.process.pid))  # what it started must not linger on its ports
+        stop_all(descendants_of_group(self.process.pid))  # its children must not keep its ports
         self.process, self.code = None, code
         return True
 
     def _shorten_log(self) -> None:
-        """A log that has grown too large becomes the old one. Programs write at its end, wherever that is."""
+        """Copy a log that is too large and empty it. Programs append, so they need not reopen it."""
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
             shutil.copyfile(self.log, self.log.with_suffix(".old.log"))
             os.truncate(self.log, 0)
 
     def stop(self) -> None:
-        """End the program and everything it started."""
+        """End the program and all its descendants."""
         if self.process is None:
             return
         family = [self.process.pid, *descendants(self.process.pid)]
@@ -124,7 +124,7 @@ class Part:
 
 @dataclass
 class LogReader:
-    """Reads what a program adds to its log."""
+    """Reads what a program appends to its log."""
 
     path: Path
     place: int
@@ -132,11 +132,11 @@ class LogReader:
 
     @classmethod
     def at_end(cls, path: Path) -> LogReader:
-        """From now on: what the log holds already is the past."""
+        """A reader that skips the present contents."""
         return cls(path, path.stat().st_size if path.exists() else 0)
 
     def lines(self) -> list[str]:
-        """Whole lines that have come since the last call."""
+        """Complete lines since the last call."""
         if not self.path.exists():
             return []
         with open(self.path, "rb") as file:
@@ -150,12 +150,12 @@ class LogReader:
 
 
 def how(code: int | None) -> str:
-    """An exit code in words."""
+    """An exit code as text."""
     return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
 
 
 def stop_all(pids: Sequence[int]) -> None:
-    """End these processes, at first politely."""
+    """End these processes, first by SIGTERM, then by SIGKILL."""
     for number, pause in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 0.0)):
         left = [pid for pid in pids if _alive(pid)]
         for pid in left:
@@ -169,7 +169,7 @@ def stop_all(pids: Sequence[int]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes that this one started, and they, and so on: they may have left its group."""
+    """All descendants of a process, also those that have left its process group."""
     children: dict[int, list[int]] = {}
     for child, (parent, _) in _table().items():
         children.setdefault(parent, []).append(child)
@@ -182,7 +182,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def descendants_of_group(group: int) -> list[int]:
-    """Processes of this group that are left when its leader is gone."""
+    """Processes of this group other than its leader."""
     return [pid for pid, (_, own) in _table().items() if own == group and pid != group]
 
 
@@ -206,5 +206,5 @@ def _alive(pid: int) -> bool:
 
 
 def _die_with_parent() -> None:
-    """In the child, before the program starts: the kernel ends it when we are killed."""
+    """Runs in the child before the program starts: the kernel ends it when the parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

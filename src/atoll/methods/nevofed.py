@@ -209,7 +209,7 @@ class NEvoFed(Method[NEvoFedState]):
         """Permutation importance of each feature used: how much the mean fitness on the clients' test rows falls when
         the feature's values are shuffled among a client's rows. For the report, and not charged to the search."""
         used = used_inputs(expressed(self._genome(code)))
-        repeats, classes = self.config.importance_repeats, self.reading.classes
+        repeats, square = self.config.importance_repeats, (self.reading.classes, self.reading.classes)
         tasks = [
             Task(
                 f"importance:{info.name}",
@@ -217,10 +217,8 @@ class NEvoFed(Method[NEvoFedState]):
                 IMPORTANCE,
                 self._payload() | {"genome": code, "features": used, "repeats": repeats},
                 returns={
-                    "confusions": checks.CountArray(
-                        (len(used), classes, classes), info.sizes["test"] * repeats, each=1
-                    ),
-                    "confusion": checks.CountArray((classes, classes), info.sizes["test"]),
+                    "confusions": checks.CountArray((len(used), *square), info.sizes["test"] * repeats, each=1),
+                    "confusion": checks.CountArray(square, info.sizes["test"]),
                 },
                 test_evaluation=True,
             )
@@ -331,9 +329,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-33: generations on the client's own training rows; the best network so far."""
     settings, reading = _settings(payload)
     if client.size is not None and settings.population > client.size.population:
-        raise ValueError(
-            f"a population of {settings.population} genomes; the task declares {client.size.population} to the site"
-        )
+        raise ValueError(f"population {settings.population}: the task declares {client.size.population} to this site")
     x, y = _rows(client, "train")
     present = np.unique(y)
     if len(present) == 1 and payload["one_class"] == "refuse":
@@ -362,8 +358,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
 def _welcome_job(payload: Payload, client: Client) -> Payload:
     """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
     settings, reading = _settings(payload)
-    limits = GenomeLimits.of(settings)
-    guests = joined([decode(code, limits) for code in payload["guests"].values()])
+    guests = joined([decode(code, GenomeLimits.of(settings)) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
     island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
     client.memory["island"] = island.to_plain()
@@ -373,8 +368,7 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
 def _evaluate_job(payload: Payload, client: Client) -> Payload:
     """Lines 41-44."""
     settings, reading = _settings(payload)
-    limits = GenomeLimits.of(settings)
-    genomes = joined([decode(code, limits) for code in payload["genomes"]])
+    genomes = joined([decode(code, GenomeLimits.of(settings)) for code in payload["genomes"]])
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
 
 

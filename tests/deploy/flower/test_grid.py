@@ -233,7 +233,7 @@ def test_a_lost_memory_is_said_and_the_site_starts_afresh(sites: Sites) -> None:
     with sites.federation(DATA, 1) as federation:
         assert [ask(federation, task(ONE, "remember"))[0].payload["calls"] for _ in range(2)] == [1, 2]
         shutil.rmtree(sites.root / ONE / "runs")
-        assert "is not on this site's disk any more" in str(ask(federation, task(ONE, "remember"))[0].error)
+        assert "is no longer on this site's disk" in str(ask(federation, task(ONE, "remember"))[0].error)
         assert [ask(federation, task(ONE, "remember"))[0].payload["calls"] for _ in range(2)] == [1, 2]
 
 

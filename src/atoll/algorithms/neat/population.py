@@ -94,7 +94,7 @@ class Population:
 
     @property
     def connection_owner(self) -> Ends:
-        """The genome of each link."""
+        """The genome of each connection."""
         return np.repeat(np.arange(len(self)), np.diff(self.connection_ends))
 
     def take(self, positions: Sequence[int] | Ends) -> Population:
