@@ -31,7 +31,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     done = run(tmp_path, ATOLL, *command)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "Noisy-TWO_MOONS-1" / "result.json").exists()
-    done = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_method.py")
+    done = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "resumed", "test_my_method.py")
     assert done.returncode == 0, done.stdout
 
 

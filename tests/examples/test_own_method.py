@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,25 @@ from atoll.testing import MethodContract, made_table
 from deploy.flower.three_sites import ThreeSites
 from outcomes import outcome
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_method"
 SHORT: dict[str, dict[str, Any]] = {
     "fedprox": {"rounds": 2, "hidden": [8], "mu": 0.5},
     "random_search": {"rounds": 3, "rounds_each": 1},
 }
 MODULES = {"fedprox": "own_method.fedprox", "random_search": "own_method.random_search"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The package, built and installed into a folder of its own, which is on the path for this file only."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(EXAMPLE, folder / "source")  # a build writes into its source
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", folder / "site", folder / "source"]
+    subprocess.run(command, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder / "site"))
+        yield
 
 
 class TestFedProx(MethodContract):
