@@ -208,10 +208,10 @@ def test_a_found_network_by_hand() -> None:
 
 @pytest.mark.parametrize("side", [6, 5])
 def test_a_factorised_reduction_sees_every_second_pixel_and_those_between(side: int) -> None:
-    from atoll.spaces.darts.cells import Halving
-    from atoll.spaces.darts.layers import Layer
+    from atoll.spaces.darts.cells import FactorisedReduction
+    from atoll.spaces.darts.layers import CellLayer
 
-    halving = Halving(Layer("halve", 1, 2, stride=2))
+    halving = FactorisedReduction(CellLayer("halve", 1, 2, stride=2))
     x = torch.arange(float(side * side)).reshape(1, 1, side, side)
     with torch.no_grad():
         for convolution in (halving.even, halving.odd):

@@ -13,7 +13,7 @@ from atoll import spaces
 from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
 from atoll.algorithms.neat.expression import expressed, structure
 from atoll.algorithms.neat.population import Population, first_generation
-from atoll.algorithms.neat.scoring import classes_of
+from atoll.algorithms.neat.scoring import predicted_classes
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
 from atoll.core.messages import Tensors
@@ -75,7 +75,7 @@ def test_one_value_is_cut_into_classes() -> None:
         network = expressed(population[place])
         found = module_of(network, architecture(network, told, classes=4, edges=edges))(torch.tensor(x))
         assert found.shape == (40, 4)
-        wanted = classes_of(outputs(population[place], x, 1), edges)[0]
+        wanted = predicted_classes(outputs(population[place], x, 1), edges)[0]
         assert found.argmax(1).tolist() == wanted.tolist()
 
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_built_is_said(key: str, place: int, value: list[str], co
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
-    with refused(ArchitectureError, "unknown-setting", "'link'", "'links'"):
+    with refused(ArchitectureError, "unknown-setting", "'connection'", "'links'"):
         spaces.build({**sound(), "connection": []})
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.devices import DeviceProfile, LayerRow, LayerTable, device_profile
-from atoll.devices.resources import NEED_A_DEVICE, RESOURCES, measure, trace
+from atoll.devices.resources import DEVICE_RESOURCES, RESOURCES, measure, trace
 from atoll.errors import ConfigError
 from atoll.spaces import cost
 from refusals import refused
@@ -110,6 +110,6 @@ def test_a_row_of_the_same_shape_decides() -> None:
 def test_bad_kinds_are_one_line() -> None:
     with refused(ConfigError, "unknown-resource", "'latncy'", "'latency'"):
         measure(MLP, "latncy")
-    for kind in sorted(NEED_A_DEVICE):
+    for kind in sorted(DEVICE_RESOURCES):
         with refused(ConfigError, "device-not-named", kind):
             measure(MLP, kind)

@@ -37,8 +37,8 @@ class Mean:
             self._dtypes = {name: array.dtype for name, array in tensors.items()}
             self._sums = {name: np.zeros(array.shape) for name, array in tensors.items()}
         elif tensors.keys() != self._sums.keys():
-            strange = sorted(tensors.keys() ^ self._sums.keys())
-            raise ValueError(f"models of different tensors cannot be averaged: {strange[:3]} are not in all of them")
+            unknown = sorted(tensors.keys() ^ self._sums.keys())
+            raise ValueError(f"models of different tensors cannot be averaged: {unknown[:3]} are not in all of them")
         for name, array in tensors.items():
             _check_shape(name, array, self._sums[name].shape)
             self._sums[name] += np.multiply(array, weight, dtype=np.float64)
@@ -75,9 +75,9 @@ class PartialMean:
     def add(self, tensors: Mapping[str, Array], weight: float = 1) -> None:
         """Fold one client's part in."""
         _check_weight(weight)
-        strange = [name for name in tensors if name not in self._master]
-        if strange:
-            raise ValueError(f"{strange[:3]} are not tensors of the master")
+        unknown = [name for name in tensors if name not in self._master]
+        if unknown:
+            raise ValueError(f"{unknown[:3]} are not tensors of the master")
         for name, array in tensors.items():
             old = self._master[name]
             _check_shape(name, array, old.shape)
@@ -154,26 +154,26 @@ class Descent:
 
     def step(self, weights: Tensors, gradient: Mapping[str, Array], velocity: Tensors) -> tuple[Tensors, Tensors]:
         """Weights and velocity afterwards. Where there is no gradient, decay and momentum go on."""
-        shrink = np.float32(min(1.0, self.clip / max(length(gradient), 1e-12)))
+        shrink = np.float32(min(1.0, self.clip / max(gradient_norm(gradient), 1e-12)))
         moved: dict[str, Array] = {}
-        speeds: dict[str, Array] = {}
+        velocities: dict[str, Array] = {}
         with np.errstate(over="ignore", invalid="ignore"):  # who gets weights that have diverged will find it out
             lr, momentum, decay = np.float32(self.lr), np.float32(self.momentum), np.float32(self.decay)
             for name, values in weights.items():
-                slope = decay * values
+                update = decay * values
                 if name in gradient:
-                    slope += shrink * gradient[name]
-                speeds[name] = momentum * velocity[name] + slope
-                moved[name] = values - lr * speeds[name]
-        return Tensors(moved), Tensors(speeds)
+                    update += shrink * gradient[name]
+                velocities[name] = momentum * velocity[name] + update
+                moved[name] = values - lr * velocities[name]
+        return Tensors(moved), Tensors(velocities)
 
 
-def length(gradient: Mapping[str, Array]) -> float:
+def gradient_norm(gradient: Mapping[str, Array]) -> float:
     """The Euclidean length of all tensors together; float64, in which no square of a float32 overflows."""
     return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradient.values()))
 
 
-def shortened(gradient: Mapping[str, Array], limit: float) -> Gradient:
+def clip_gradient(gradient: Mapping[str, Array], limit: float) -> Gradient:
     """The gradient, shortened to this length if it is longer."""
-    shrink = np.float32(min(1.0, limit / max(length(gradient), 1e-12)))
+    shrink = np.float32(min(1.0, limit / max(gradient_norm(gradient), 1e-12)))
     return {name: array * shrink for name, array in gradient.items()}

@@ -40,28 +40,28 @@ def final_budget(wanted: Resources, start: Resources) -> dict[str, float]:
     return {kind: value * start[kind] if value <= 1 else value for kind, value in wanted.items()}
 
 
-def met(amounts: Resources, budget: Resources) -> bool:
+def within_budget(amounts: Resources, budget: Resources) -> bool:
     """Whether all kinds are within the budget."""
     return all(amounts[kind] <= limit for kind, limit in budget.items())
 
 
-def most(width: int, multiple: int) -> int:
+def most_removable(width: int, multiple: int) -> int:
     """How many filters can go, in multiples, if one stays."""
     return (width - 1) // multiple * multiple
 
 
-def fewest(width: int, multiple: int, targets: Resources, with_width: Callable[[int], Resources]) -> int | None:
+def fewest_removed(width: int, multiple: int, targets: Resources, with_width: Callable[[int], Resources]) -> int | None:
     """How many filters must go at least, in multiples; None if even the most that can go do not meet the targets.
 
     `with_width(w)` are the resources with w filters left, which never grow when w falls; at least one filter stays.
     Found by halving: a wide layer is asked for ten times, not a thousand.
     """
-    low, high = 0, most(width, multiple) // multiple  # in multiples: `low` is too few, `high` is enough
-    if high == 0 or not met(with_width(width - high * multiple), targets):
+    low, high = 0, most_removable(width, multiple) // multiple  # in multiples: `low` is too few, `high` is enough
+    if high == 0 or not within_budget(with_width(width - high * multiple), targets):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if met(with_width(width - middle * multiple), targets):
+        if within_budget(with_width(width - middle * multiple), targets):
             high = middle
         else:
             low = middle
@@ -90,7 +90,7 @@ def survivors(candidates: int, done: int, share: float) -> int:
     return max(1, math.floor(candidates * (1 - done * share) + 0.5 + 1e-9))
 
 
-def left_after(candidates: int, number: int, rounds: int, share: float) -> int:
+def remaining_after(candidates: int, number: int, rounds: int, share: float) -> int:
     """How many go on after round `number` of an iteration's `rounds`: the last one keeps one, before the upload."""
     return 1 if number >= rounds else survivors(candidates, number, share)
 
@@ -116,7 +116,7 @@ def ranked(scores: Mapping[str, tuple[float, float]]) -> list[str]:
     return sorted(scores, key=lambda name: (scores[name][0], -scores[name][1], order[name]))
 
 
-def scheduled(
+def assign_groups(
     work: Sequence[float],
     places: Sequence[int | None],
     avoid: Sequence[int | None],

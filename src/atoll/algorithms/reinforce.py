@@ -131,11 +131,11 @@ class Ascent:
 
     def step(self, alpha: Array, gradient: Array, memory: Array) -> tuple[Floats, Floats]:
         """The policy after one step along the gradient, and the memory."""
-        slope = clipped(gradient, self.clip) - self.decay * alpha
+        update = clipped(gradient, self.clip) - self.decay * alpha
         first, second = self.betas
-        mean = first * memory[0] + (1 - first) * slope
-        squares = second * memory[1] + (1 - second) * slope * slope
+        mean = first * memory[0] + (1 - first) * update
+        squares = second * memory[1] + (1 - second) * update * update
         steps = memory[2] + 1
         scale = np.sqrt(squares / (1 - second**steps)) + self.epsilon
-        climbed: Floats = alpha + self.lr * (mean / (1 - first**steps)) / scale
-        return climbed, np.stack([mean, squares, steps])
+        moved: Floats = alpha + self.lr * (mean / (1 - first**steps)) / scale
+        return moved, np.stack([mean, squares, steps])

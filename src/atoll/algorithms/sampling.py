@@ -77,7 +77,7 @@ def partition(
             f"groups = {count}: {len(sizes)} clients cannot be put into {count} groups; use 1 to {len(sizes)}",
             code="impossible-group-count",
         )
-    known = _filled_in(sizes, labels)
+    known = _class_counts(sizes, labels)
     everyone = _shares(known.sum(axis=0, keepdims=True))[0]
     totals, counts = np.zeros(count), np.zeros((count, known.shape[1]))
     groups: list[list[int]] = [[] for _ in range(count)]
@@ -103,12 +103,12 @@ def distance(labels: Sequence[Sequence[int]], group: Sequence[int]) -> float:
     return float(np.abs(_shares(own) - _shares(all_of_them)).sum())
 
 
-def _filled_in(sizes: Sequence[int], labels: Sequence[Sequence[int] | None]) -> Floats:
+def _class_counts(sizes: Sequence[int], labels: Sequence[Sequence[int] | None]) -> Floats:
     """Rows per class of every client; who does not tell is taken for average."""
-    told = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
-    if not told:
+    known = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
+    if not known:
         return np.asarray(sizes, dtype=np.float64).reshape(-1, 1)  # one class for all: every distance is 0
-    average = _shares(np.sum(told, axis=0, keepdims=True))[0]
+    average = _shares(np.sum(known, axis=0, keepdims=True))[0]
     pairs = zip(sizes, labels, strict=True)
     return np.array([average * size if row is None else row for size, row in pairs], dtype=np.float64)
 

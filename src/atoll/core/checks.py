@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from atoll.algorithms.neat.coding import Limits
+from atoll.algorithms.neat.coding import GenomeLimits
 from atoll.algorithms.neat.coding import read as read_genome
 from atoll.core.messages import Array, Tensors
 
@@ -159,7 +159,7 @@ class GenomeBytes:
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 1:
             return "schema: something else where the bytes of a genome were asked for"
-        reason, _ = read_genome(value, Limits(**asdict(self)))
+        reason, _ = read_genome(value, GenomeLimits(**asdict(self)))
         return f"genome: {reason}" if reason else None
 
 

@@ -22,7 +22,7 @@ from atoll.spaces.layers import Conv2d
 
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the layer's widths
 WARM_UP = 3
-LEAST = 1e-7  # seconds; what a clock of this resolution can tell apart
+MIN_SECONDS = 1e-7  # seconds; what a clock of this resolution can tell apart
 
 
 def measure_profile(
@@ -93,7 +93,7 @@ def time_layer(layer: LayerWork, repeats: int) -> float:
                 times.append(time.perf_counter() - start)
     finally:
         torch.set_num_threads(threads)
-    return max(LEAST, statistics.median(times))
+    return max(MIN_SECONDS, statistics.median(times))
 
 
 def _module(layer: LayerWork) -> tuple[nn.Module, torch.Tensor]:

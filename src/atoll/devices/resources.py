@@ -37,14 +37,14 @@ PRODUCTS = {aten.addmm.default: 1, aten.mm.default: 0, aten.bmm.default: 0}  # p
 
 
 @dataclass(frozen=True)
-class Trace:
+class NetworkTrace:
     """Convolutions and linear layers in the order they run; the peak of one sample's `activations`, in bytes."""
 
     layers: tuple[LayerWork, ...]
     activations: int
 
 
-def trace(module: nn.Module, shape: tuple[int, ...]) -> Trace:
+def trace(module: nn.Module, shape: tuple[int, ...]) -> NetworkTrace:
     """What one sample meets on its way through a network on the meta device.
 
     The rule of `activations`: every operation writes a tensor of its own; a tensor lives from the operation that
@@ -57,7 +57,7 @@ def trace(module: nn.Module, shape: tuple[int, ...]) -> Trace:
     more.run(shape, ROWS + 1)
     # What a tensor holds of one sample is what it grows by with one more: statistics over the batch do not grow.
     sizes = [after - before for before, after in zip(few.sizes, more.sizes, strict=True)]
-    return Trace(tuple(few.layers), _peak(few.first, few.last, sizes))
+    return NetworkTrace(tuple(few.layers), _peak(few.first, few.last, sizes))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -72,16 +72,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.last: list[int] = []  # the last one that read it
         self._time = 0
         self._number: dict[int, int] = {}
-        self._kept: list[torch.Tensor] = []  # else memory is handed out twice and two tensors get one number
-        self._passed_over = {tensor.untyped_storage()._cdata for tensor in self._fixed()}
+        self._references: list[torch.Tensor] = []  # else memory is handed out twice and two tensors get one number
+        self._ignored = {tensor.untyped_storage()._cdata for tensor in self._fixed()}
 
     def run(self, shape: tuple[int, ...], rows: int) -> None:
         self._rows = rows
         batch = torch.empty((rows, *shape), device="meta")
         self._written(batch)
         with torch.no_grad(), self:
-            answer = self.module(batch)
-        self._read(answer)
+            output = self.module(batch)
+        self._read(output)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -104,9 +104,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _written(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._number and storage._cdata not in self._passed_over:
+        if storage._cdata not in self._number and storage._cdata not in self._ignored:
             self._number[storage._cdata] = len(self.sizes)
-            self._kept.append(tensor)
+            self._references.append(tensor)
             self.sizes.append(storage.nbytes())
             self.first.append(self._time)
             self.last.append(-1)
@@ -157,21 +157,21 @@ def _product(left: torch.Tensor, result: torch.Tensor, rows: int) -> LayerWork:
 
 
 @lru_cache(maxsize=4096)
-def trace_of(text: str) -> Trace:
+def trace_of(text: str) -> NetworkTrace:
     """The trace of an architecture in its canonical spelling, computed once."""
     arch: Mapping[str, Any] = json.loads(text)
     return trace(skeleton(arch), tuple(arch["input"]))
 
 
 RESOURCES = ("macs", "params", "upload_bytes", "memory", "latency", "energy")
-NEED_A_DEVICE = frozenset({"latency", "energy"})
+DEVICE_RESOURCES = frozenset({"latency", "energy"})
 
 
 def check_resource(kind: str, has_device: bool) -> None:
     """A `ConfigError` for a kind that is unknown, or that needs a device and has none."""
     if kind not in RESOURCES:
         raise ConfigError(f"resource {kind!r}: unknown; {nearest(kind, RESOURCES)}", code="unknown-resource")
-    if kind in NEED_A_DEVICE and not has_device:
+    if kind in DEVICE_RESOURCES and not has_device:
         raise ConfigError(
             f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)",
             code="device-not-named",

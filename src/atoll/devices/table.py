@@ -74,7 +74,7 @@ class _Lookup:
         if layer.shape in self.exact:
             return self.exact[layer.shape]
         points = self.curves.get(layer.kind)
-        return read_off(points, layer.macs, floor) if points else None
+        return interpolate(points, layer.macs, floor) if points else None
 
 
 class LayerTable(RootModel[tuple[LayerRow, ...]]):
@@ -120,7 +120,7 @@ def curve(rows: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(macs, sum(by_macs[macs]) / len(by_macs[macs])) for macs in sorted(by_macs)]
 
 
-def read_off(points: Points, macs: int, floor: float) -> float:
+def interpolate(points: Points, macs: int, floor: float) -> float:
     """The value at `macs`: on the straight line between the two rows around it.
 
     Below the smallest row the line goes to `floor` at zero MACs (what a layer takes that computes nothing); above

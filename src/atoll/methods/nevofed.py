@@ -27,11 +27,11 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.neat import scoring
-from atoll.algorithms.neat.coding import Limits, decode, encode, to_json
+from atoll.algorithms.neat.coding import GenomeLimits, decode, encode, to_json
 from atoll.algorithms.neat.expression import expressed, structure, used_inputs
-from atoll.algorithms.neat.island import Island, Score, next_generation, settle, welcome
+from atoll.algorithms.neat.island import Island, Score, accept_migrants, new_island, next_generation
 from atoll.algorithms.neat.population import Population, joined
-from atoll.algorithms.neat.scoring import Confusions, Reading
+from atoll.algorithms.neat.scoring import Confusions, Readout
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.sampling import choose
 from atoll.core import checks, wire
@@ -75,7 +75,7 @@ class NEvoFed:
         self.schema = schema
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
-        self.limits = Limits.of(self.settings)
+        self.limits = GenomeLimits.of(self.settings)
         self.fitness = scoring.find_fitness(config.fitness)
 
     def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
@@ -320,13 +320,13 @@ def _rows(client: Client, part: Part) -> tuple[Array, Array]:
     return x.reshape(len(x), -1), y
 
 
-def _told(payload: Payload) -> tuple[NeatSettings, Reading]:
+def _told(payload: Payload) -> tuple[NeatSettings, Readout]:
     told = json.loads(payload["told"]["settings"].tobytes())
     reading = {**told["reading"], "edges": tuple(told["reading"]["edges"])}
-    return NeatSettings.from_plain(told["settings"]), Reading(**reading)
+    return NeatSettings.from_plain(told["settings"]), Readout(**reading)
 
 
-def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
+def _scorer(payload: Payload, reading: Readout, x: Array, y: Array) -> Score:
     fitness = scoring.find_fitness(payload["fitness"])
     return lambda population: fitness(scoring.confusions(population, x, y, reading))
 
@@ -345,7 +345,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
     island = Island.from_plain(client.memory["island"]) if "island" in client.memory else None
     for _ in range(payload["generations"]):
         if island is None:
-            island = settle(settings, score, client.rng)
+            island = new_island(settings, score, client.rng)
         else:
             island = next_generation(island, settings, score, client.rng)
     assert island is not None
@@ -362,10 +362,10 @@ def _update_job(payload: Payload, client: Client) -> Payload:
 def _welcome_job(payload: Payload, client: Client) -> Payload:
     """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
     settings, reading = _told(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     guests = joined([decode(code, limits) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
-    island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
+    island, stayed = accept_migrants(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
     client.memory["island"] = island.to_plain()
     return {"stayed": stayed}
 
@@ -373,7 +373,7 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
 def _judge_job(payload: Payload, client: Client) -> Payload:
     """Lines 41-44."""
     settings, reading = _told(payload)
-    limits = Limits.of(settings)
+    limits = GenomeLimits.of(settings)
     genomes = joined([decode(code, limits) for code in payload["genomes"]])
     return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
 
@@ -381,7 +381,7 @@ def _judge_job(payload: Payload, client: Client) -> Payload:
 def _importance_job(payload: Payload, client: Client) -> Payload:
     """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
     settings, reading = _told(payload)
-    genome = decode(payload["genome"], Limits.of(settings))
+    genome = decode(payload["genome"], GenomeLimits.of(settings))
     x, y = _rows(client, "test")
     shuffled = []
     for feature in payload["features"]:

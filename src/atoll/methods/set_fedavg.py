@@ -59,7 +59,7 @@ class Trainee:
 
     def whole(self) -> Tensors:
         """The weights as the network's own parameters."""
-        return sparse.spread(self.architecture, self.weights)
+        return sparse.unpack(self.architecture, self.weights)
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class _Sum:
 
 def beginner(name: str, architecture: dict[str, Any], rng: Generator) -> Trainee:
     """A network with fresh weights."""
-    return Trainee(name, architecture, sparse.along(architecture, spaces.initial(architecture, rng)))
+    return Trainee(name, architecture, sparse.pack(architecture, spaces.initial(architecture, rng)))
 
 
 def veteran(name: str, architecture: dict[str, Any], weights: Tensors) -> Trainee:
     """A network that goes on from weights it has been trained to."""
-    return Trainee(name, architecture, sparse.along(architecture, weights))
+    return Trainee(name, architecture, sparse.pack(architecture, weights))
 
 
 def train_round(
@@ -227,13 +227,13 @@ def _train_job(payload: Payload, client: Client) -> Payload:
     settings = TrainSettings(**{name: payload[name] for name in names}, clip=payload.get("clip"))
     augment = Augmentation.from_payload(payload)
     module = network(arch, client.device)
-    weights, graphs = sparse.spread(arch, payload["weights"]), sparse.masks(arch)
+    weights, graphs = sparse.unpack(arch, payload["weights"]), sparse.masks(arch)
     outcome = train(module, weights, x, y, settings, client.rng, masks=graphs, augment=augment, device=client.device)
     trained = outcome.weights
     answer: Payload = {}
     if payload["client_accuracy"]:
         answer["correct"] = evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
-    upload = sparse.along(arch, trained)
+    upload = sparse.pack(arch, trained)
     kept = {name: remove_smallest(upload[name], arch.get("xi", 0.0)) for name in graphs}
     return {"weights": upload.replaced(kept), **answer}
 
@@ -243,7 +243,7 @@ def _evaluate_job(payload: Payload, client: Client) -> Payload:
     arch = payload["architecture"]
     x, y = client.data.part(payload["part"])
     module = network(arch, client.device)
-    counts = evaluate(module, sparse.spread(arch, payload["weights"]), x, y, payload["batch"], device=client.device)
+    counts = evaluate(module, sparse.unpack(arch, payload["weights"]), x, y, payload["batch"], device=client.device)
     return {"correct": counts.correct if math.isfinite(counts.loss) else 0}
 
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from atoll.algorithms.neat.coding import Limits, problem_of
-from atoll.algorithms.neat.expression import Node, name_of, nodes_in_order
+from atoll.algorithms.neat.coding import GenomeLimits, problem_of
+from atoll.algorithms.neat.expression import ExpressedNode, name_from_label, nodes_in_order
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
-from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, population_from_rows
 from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.cost import Cost
@@ -71,7 +71,7 @@ class GenomeNetwork(nn.Module):
                 values |= {node.name: self._value(node, before, rows) for node in self.nodes if node.connections}
         return values
 
-    def _value(self, node: Node, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    def _value(self, node: ExpressedNode, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         weight, place = self.weight.double(), self.node_place[node.name]
         total = torch.full_like(rows[:, 0], 0.0 if node.aggregation == "sum" else 1.0)
         for source, _ in node.connections:
@@ -143,17 +143,18 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
         )
     try:
         rows = [
-            [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
+            [name_from_label(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)]
+            for name, act, how in nodes
         ]
-        ends = [[name_of(source), name_of(target), 0.0, True] for source, target in connections]
+        ends = [[name_from_label(source), name_from_label(target), 0.0, True] for source, target in connections]
     except (ValueError, TypeError) as problem:
         raise ArchitectureError(f"a genome cannot be read: {problem}", code="unreadable-architecture") from None
-    genome = gathered([rows], [ends])
+    genome = population_from_rows([rows], [ends])
     values = {name: np.asarray(weights[name], np.float32) for name in weights}
     genome = Population(**{**genome.to_plain(), **values})
     outputs = 1 if arch.get("edges") else int(arch["classes"])
     features = math.prod(arch["input"]) // int(arch.get("steps", 1))
-    limits = Limits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
+    limits = GenomeLimits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
     reason = problem_of(genome, limits)
     if reason:
         raise ArchitectureError(f"a genome cannot be built: {reason}", code="unusable-genome")

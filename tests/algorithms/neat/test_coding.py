@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.neat.islands import configurations, grown
-from atoll.algorithms.neat.coding import Limits, decode, encode, read, to_json
-from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered, split_name
+from atoll.algorithms.neat.coding import GenomeLimits, decode, encode, read, to_json
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, population_from_rows, split_name
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.core.checks import GenomeBytes, from_plain, inspect, to_plain
 
-OUT, LIMITS = OUTPUTS_FROM, Limits(2, 1, 10, 20, 30.0, False)
+OUT, LIMITS = OUTPUTS_FROM, GenomeLimits(2, 1, 10, 20, 30.0, False)
 A, B = split_name(0, OUT, 1), split_name(1, OUT, 1)
 
 
@@ -28,7 +28,7 @@ def test_a_genome_arrives_as_it_left(told: NeatSettings, seed: int) -> None:
     for place in range(len(population)):
         genome = population[place]
         code = encode(genome, told.inputs, told.outputs)
-        arrived = decode(code, Limits.of(told))
+        arrived = decode(code, GenomeLimits.of(told))
         for name, values in genome.to_plain().items():
             assert np.array_equal(getattr(arrived, name), values), name
         assert len(code) < len(to_json(genome)) / 3
@@ -40,7 +40,7 @@ def test_the_size_can_be_reckoned_by_hand() -> None:
 
 
 def genome(connections: list[list[Any]] | None = None, **changed: Any) -> Population:
-    plain = gathered(
+    plain = population_from_rows(
         [[[OUT, 0.5, 1.0, 0, 0], [A, -0.25, 1.0, 2, 1]]],
         [connections or [[0, A, 1.0, True], [A, OUT, 2.0, True], [1, OUT, 0.5, False]]],
     )
@@ -49,7 +49,7 @@ def genome(connections: list[list[Any]] | None = None, **changed: Any) -> Popula
 
 def two_hidden(connections: list[list[Any]]) -> Population:
     rows = [[name, 0.0, 1.0, 0, 0] for name in (OUT, A, B)]
-    return gathered([rows], [connections])
+    return population_from_rows([rows], [connections])
 
 
 BAD = {
@@ -93,7 +93,7 @@ def test_a_connection_to_a_place_that_is_not_there_is_refused() -> None:
 
 
 def test_a_name_that_comes_twice_or_is_no_hidden_name_is_refused() -> None:
-    twice = gathered([[[OUT, 0, 1, 0, 0], [A, 0, 1, 0, 0], [A, 0, 1, 0, 0]]], [[]])
+    twice = population_from_rows([[[OUT, 0, 1, 0, 0], [A, 0, 1, 0, 0], [A, 0, 1, 0, 0]]], [[]])
     assert "name" in read(encode(twice, 2, 1), LIMITS)[0]
     code = encode(genome(), 2, 1)
     code[13] = 0  # the highest byte of the name

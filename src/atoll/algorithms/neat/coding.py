@@ -24,7 +24,7 @@ from atoll.algorithms.neat.settings import NeatSettings
 
 
 @dataclass(frozen=True)
-class Limits:
+class GenomeLimits:
     """The frame a genome must keep within."""
 
     inputs: int
@@ -35,7 +35,7 @@ class Limits:
     recurrent: bool
 
     @classmethod
-    def of(cls, settings: NeatSettings) -> Limits:
+    def of(cls, settings: NeatSettings) -> GenomeLimits:
         return cls(
             settings.inputs,
             settings.outputs,
@@ -46,7 +46,7 @@ class Limits:
         )
 
 
-def problem_of(genome: Population, limits: Limits) -> str:
+def problem_of(genome: Population, limits: GenomeLimits) -> str:
     """Why this genome must not be used; empty if nothing is wrong. The cost grows with its size only linearly."""
     hidden = genome.node[limits.outputs :]
     if len(hidden) > limits.hidden or len(genome.source) > limits.connections:
@@ -60,7 +60,7 @@ def problem_of(genome: Population, limits: Limits) -> str:
     return _values(genome, limits) or _connections(genome, hidden, limits)
 
 
-def _values(genome: Population, limits: Limits) -> str:
+def _values(genome: Population, limits: GenomeLimits) -> str:
     for what in ("bias", "response", "weight"):
         values: npt.NDArray[np.float32] = getattr(genome, what)
         if not np.isfinite(values).all():
@@ -72,7 +72,7 @@ def _values(genome: Population, limits: Limits) -> str:
     return ""
 
 
-def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: Limits) -> str:
+def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: GenomeLimits) -> str:
     source, target = genome.source, genome.target
     if not (np.isin(source, hidden) | (source < limits.inputs)).all():
         return "a connection comes from a node that is not there, or from an output"
@@ -81,12 +81,12 @@ def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: Lim
     pairs = set(zip(source.tolist(), target.tolist(), strict=True))
     if len(pairs) != len(source):
         return "two connections join the same nodes"
-    if not limits.recurrent and has_circle(pairs):
+    if not limits.recurrent and has_cycle(pairs):
         return "its connections form a circle, and the network is feed-forward"
     return ""
 
 
-def has_circle(pairs: set[tuple[int, int]]) -> bool:
+def has_cycle(pairs: set[tuple[int, int]]) -> bool:
     """Nodes that nothing enters are taken away, with their connections, until none is left (Kahn)."""
     entering: dict[int, int] = {}
     after: dict[int, list[int]] = {}
@@ -130,7 +130,7 @@ def encode(genome: Population, inputs: int, outputs: int) -> Codes:
     return np.frombuffer(b"".join(part.tobytes() for part in parts), np.uint8).copy()
 
 
-def decode(code: Codes, limits: Limits) -> Population:
+def decode(code: Codes, limits: GenomeLimits) -> Population:
     """The genome of these bytes; a `ValueError` with the reason if they are not a sound one."""
     reason, genome = read(code, limits)
     if genome is None:
@@ -138,7 +138,7 @@ def decode(code: Codes, limits: Limits) -> Population:
     return genome
 
 
-def read(code: Codes, limits: Limits) -> tuple[str, Population | None]:
+def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
     """A reason and nothing, or no reason and the genome. Sizes are checked before anything is built."""
     data = code.tobytes()
     if len(data) < HEAD or data[0] != VERSION or data[1] not in (0, RESPONSES):
@@ -218,7 +218,7 @@ def _places(names: Names, hidden: Names, order: Ends, inputs: int, outputs: int)
     return places.astype("<u2")
 
 
-def _ports(hidden: Names, limits: Limits) -> Names:
+def _ports(hidden: Names, limits: GenomeLimits) -> Names:
     inputs = np.arange(limits.inputs, dtype=np.uint64)
     outputs = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
     return np.concatenate([inputs, outputs, hidden])

@@ -21,7 +21,7 @@ BLOCK = 1 << 17  # numbers a step works on at once: about what a core's cache ho
 
 
 @dataclass(frozen=True)
-class Step:
+class EvaluationStep:
     """Nodes `start:stop` (rows of the matrix of values) with one aggregation; their connections are `first:last`."""
 
     start: int
@@ -34,12 +34,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """How to compute a population. Row `i` of the values is input `i`; nodes come after the inputs."""
 
     inputs: int
     rows: int
-    steps: list[Step]
+    steps: list[EvaluationStep]
     source: Ends  # row that each connection reads
     weight: Values
     bias: Values
@@ -49,43 +49,43 @@ class Plan:
 
 def outputs(population: Population, x: npt.NDArray[np.floating], number: int) -> Values:
     """Answers of feed-forward networks with `number` outputs: genomes x outputs x rows of `x`."""
-    ready = plan(population, x.shape[1], number)
+    plan = evaluation_plan(population, x.shape[1], number)
     answers = np.empty((len(population), number, len(x)))
-    for start, stop in blocks(len(x), ready):
-        values = np.empty((ready.rows, stop - start))
-        values[: ready.inputs] = x[start:stop].T
-        for step in ready.steps:
-            compute(step, ready, values, values)
-        answers[:, :, start:stop] = values[ready.outputs]
+    for start, stop in blocks(len(x), plan):
+        values = np.empty((plan.rows, stop - start))
+        values[: plan.inputs] = x[start:stop].T
+        for step in plan.steps:
+            compute(step, plan, values, values)
+        answers[:, :, start:stop] = values[plan.outputs]
     return answers
 
 
-def blocks(rows: int, ready: Plan) -> Iterator[tuple[int, int]]:
+def blocks(rows: int, plan: EvaluationPlan) -> Iterator[tuple[int, int]]:
     """Pieces of the rows, small enough to stay in the cache."""
-    widest = max([step.last - step.first for step in ready.steps] + [1])
+    widest = max([step.last - step.first for step in plan.steps] + [1])
     size = max(16, BLOCK // widest)
     yield from ((start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def compute(step: Step, ready: Plan, before: Values, after: Values) -> None:
+def compute(step: EvaluationStep, plan: EvaluationPlan, before: Values, after: Values) -> None:
     """One block of nodes: `after[start:stop]` from `before`."""
     own = after[step.start : step.stop]
     with np.errstate(all="ignore"):
         if step.how in (SUM, PRODUCT):
-            reached = before[ready.source[step.first : step.last]]
-            reached *= ready.weight[step.first : step.last, None]
+            reached = before[plan.source[step.first : step.last]]
+            reached *= plan.weight[step.first : step.last, None]
             reduce = np.add if step.how == SUM else np.multiply
             reduce.reduceat(reached, step.begins, axis=0, out=own)
         else:
             own[:] = 0.0 if step.how == NO_SUM else 1.0
-        places = slice(step.start - ready.inputs, step.stop - ready.inputs)
-        own *= ready.response[places, None]
-        own += ready.bias[places, None]
+        places = slice(step.start - plan.inputs, step.stop - plan.inputs)
+        own *= plan.response[places, None]
+        own += plan.bias[places, None]
         for activation, start, stop in step.groups:
             IN_PLACE[activation](after[start:stop])
 
 
-def plan(population: Population, inputs: int, number: int, recurrent: bool = False) -> Plan:
+def evaluation_plan(population: Population, inputs: int, number: int, recurrent: bool = False) -> EvaluationPlan:
     """Sort nodes and connections for computing. In recurrent networks all nodes are on one level: each step reads the
     values of the step before; a node that nothing enters stays 0 there (neat-python's rule) and is left out."""
     source, target = _places(population)
@@ -151,7 +151,7 @@ def _sorted(
     on: npt.NDArray[np.bool_],
     needed: npt.NDArray[np.bool_],
     level: Ends,
-) -> Plan:
+) -> EvaluationPlan:
     nodes = len(population.node)
     entering = np.bincount(target[on], minlength=nodes)
     how = population.aggregation.astype(np.int64) + np.where(entering > 0, 0, NO_SUM)
@@ -166,7 +166,7 @@ def _sorted(
     spare = inputs + len(order)
     reads = np.where(tail < 0, -1 - tail, row[np.maximum(tail, 0)])
     answers = row[population.node_ends[:-1, None] + np.arange(number)]
-    return Plan(
+    return EvaluationPlan(
         inputs=inputs,
         rows=spare + 1,
         steps=_steps(inputs, level[order], how[order], population.activation[order], entering[order]),
@@ -178,7 +178,9 @@ def _sorted(
     )
 
 
-def _steps(inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8], entering: Ends) -> list[Step]:
+def _steps(
+    inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8], entering: Ends
+) -> list[EvaluationStep]:
     """Cut the sorted nodes where level, aggregation or activation change."""
     ends: Ends = np.concatenate([[0], np.cumsum(entering)])
     steps = []
@@ -189,7 +191,7 @@ def _steps(inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8
         ]
         first, last = int(ends[start]), int(ends[stop])
         begins = ends[start:stop] - first
-        steps.append(Step(inputs + start, inputs + stop, int(how[start]), first, last, begins, groups))
+        steps.append(EvaluationStep(inputs + start, inputs + stop, int(how[start]), first, last, begins, groups))
     return steps
 
 
@@ -203,14 +205,14 @@ def _runs(values: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
 def recurrent_outputs(population: Population, x: npt.NDArray[np.floating], number: int) -> Values:
     """Answers after the last step of each sequence: genomes x outputs x sequences, for `x` of sequences x steps x
     inputs. Every sequence begins with all nodes at 0; a node reads what the others were one step ago."""
-    ready = plan(population, x.shape[2], number, recurrent=True)
+    plan = evaluation_plan(population, x.shape[2], number, recurrent=True)
     answers = np.empty((len(population), number, len(x)))
-    for start, stop in blocks(len(x), ready):
-        before, after = np.zeros((2, ready.rows, stop - start))
+    for start, stop in blocks(len(x), plan):
+        before, after = np.zeros((2, plan.rows, stop - start))
         for time in range(x.shape[1]):
-            before[: ready.inputs] = after[: ready.inputs] = x[start:stop, time].T
-            for step in ready.steps:
-                compute(step, ready, before, after)
+            before[: plan.inputs] = after[: plan.inputs] = x[start:stop, time].T
+            for step in plan.steps:
+                compute(step, plan, before, after)
             before, after = after, before
-        answers[:, :, start:stop] = before[ready.outputs]
+        answers[:, :, start:stop] = before[plan.outputs]
     return answers

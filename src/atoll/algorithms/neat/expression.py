@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
-from atoll.algorithms.neat.population import HIDDEN_FROM, OUTPUTS_FROM, Population, gathered, is_hidden, is_input
+from atoll.algorithms.neat.population import (
+    HIDDEN_FROM,
+    OUTPUTS_FROM,
+    Population,
+    is_hidden,
+    is_input,
+    population_from_rows,
+)
 
 
 @dataclass(frozen=True)
-class Node:
+class ExpressedNode:
     """One node as it is computed: `activation(bias + response * aggregation(weight * value of each source))`."""
 
     name: int
@@ -21,14 +28,14 @@ class Node:
     connections: tuple[tuple[int, float], ...]  # source and weight
 
 
-def word(name: int) -> str:
+def node_label(name: int) -> str:
     """A node's name as text: `i3` (input), `o0` (output), `h` and 16 hexadecimal digits (hidden)."""
     if is_input(name):
         return f"i{name}"
     return f"h{name:016x}" if is_hidden(name) else f"o{name - OUTPUTS_FROM}"
 
 
-def name_of(text: str) -> int:
+def name_from_label(text: str) -> int:
     """The inverse of `word`; a `ValueError` if it is none."""
     kind, digits = text[:1], text[1:]
     if kind == "h" and len(digits) == 16:
@@ -58,10 +65,10 @@ def expressed(genome: Population) -> Population:
     columns = (genome.node, genome.bias, genome.response, genome.activation, genome.aggregation)
     rows = [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
     kept = [connection for connection in connections if connection[1] in needed]
-    return gathered([[row for row in rows if row[0] in needed]], [kept])
+    return population_from_rows([[row for row in rows if row[0] in needed]], [kept])
 
 
-def nodes_in_order(genome: Population, recurrent: bool = False) -> list[Node]:
+def nodes_in_order(genome: Population, recurrent: bool = False) -> list[ExpressedNode]:
     """The nodes of an expressed feed-forward genome so that every node comes after those it reads; of a recurrent
     one, as they are listed."""
     entering: dict[int, list[tuple[int, float]]] = {name: [] for name in genome.node.tolist()}
@@ -70,7 +77,7 @@ def nodes_in_order(genome: Population, recurrent: bool = False) -> list[Node]:
     ):
         entering[target].append((source, weight))
     made = [
-        Node(name, ACTIVATIONS[activation], AGGREGATIONS[aggregation], bias, response, tuple(entering[name]))
+        ExpressedNode(name, ACTIVATIONS[activation], AGGREGATIONS[aggregation], bias, response, tuple(entering[name]))
         for name, bias, response, activation, aggregation in zip(
             genome.node.tolist(),
             genome.bias.tolist(),
@@ -83,8 +90,8 @@ def nodes_in_order(genome: Population, recurrent: bool = False) -> list[Node]:
     return made if recurrent else _ordered(made)
 
 
-def _ordered(nodes: list[Node]) -> list[Node]:
-    done: dict[int, Node] = {}
+def _ordered(nodes: list[ExpressedNode]) -> list[ExpressedNode]:
+    done: dict[int, ExpressedNode] = {}
     waiting = list(nodes)
     while waiting:
         ready = [node for node in waiting if all(is_input(name) or name in done for name, _ in node.connections)]
@@ -104,9 +111,9 @@ def structure(network: Population) -> dict[str, Any]:
     """An expressed genome's structure as plain data: node names with their functions, and connections' two ends."""
     nodes = zip(network.node.tolist(), network.activation.tolist(), network.aggregation.tolist(), strict=True)
     return {
-        "nodes": [[word(name), ACTIVATIONS[code], AGGREGATIONS[how]] for name, code, how in nodes],
+        "nodes": [[node_label(name), ACTIVATIONS[code], AGGREGATIONS[how]] for name, code, how in nodes],
         "connections": [
-            [word(source), word(target)]
+            [node_label(source), node_label(target)]
             for source, target in zip(network.source.tolist(), network.target.tolist(), strict=True)
         ],
     }

@@ -47,7 +47,7 @@ class Island:
         return cls(**{**plain, **genomes, "species": Species.from_plain(plain["species"])})
 
 
-def settle(settings: NeatSettings, score: Score, rng: Generator) -> Island:
+def new_island(settings: NeatSettings, score: Score, rng: Generator) -> Island:
     """A new island: its first generation, scored."""
     population = first_generation(settings, rng)
     member, species = speciate(population, None, 1, settings)
@@ -64,7 +64,7 @@ def next_generation(island: Island, settings: NeatSettings, score: Score, rng: G
     return _scored(generation, population, score, member, species, island)
 
 
-def welcome(island: Island, guests: Population, fitness: Scores, settings: NeatSettings) -> tuple[Island, int]:
+def accept_migrants(island: Island, guests: Population, fitness: Scores, settings: NeatSettings) -> tuple[Island, int]:
     """The best guest takes the place of the worst resident, the second best that of the second worst, as long as the
     guest is strictly better; and how many stay. `fitness` is what the guests reach on this island's data."""
     arriving = np.argsort(-fitness, kind="stable")[: len(island.population)]

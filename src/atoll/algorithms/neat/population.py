@@ -23,10 +23,6 @@ OUTPUTS_FROM = 1 << 32  # inputs are named 0, 1, ... and outputs from here on
 HIDDEN_FROM = 1 << 63  # hidden nodes have the highest bit set
 
 
-def output_name(number: int) -> int:
-    return OUTPUTS_FROM + number
-
-
 def split_name(source: int, target: int, occurrence: int) -> int:
     """The node of a connection's first (1), second (2), ... split: 63 bits of a hash, so equal names by chance can be
     left out of account."""
@@ -135,7 +131,9 @@ def joined(populations: Sequence[Population]) -> Population:
     return Population(**genes)
 
 
-def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]) -> Population:
+def population_from_rows(
+    nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]
+) -> Population:
     """A population from lists: for each genome its node rows (as NODE_GENES) and connection rows (as LINK_GENES)."""
     genes: dict[str, Any] = {}
     for names, rows in ((NODE_GENES, nodes), (CONNECTION_GENES, connections)):
@@ -148,7 +146,7 @@ def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Seq
 
 
 Table = npt.NDArray[np.int32]
-NOWHERE = -1
+MISSING = -1
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def align(population: Population) -> Alignment:
 
 def _table(keys: Ends, owner: Ends, genomes: int) -> GeneTable:
     different, number = np.unique(keys, return_inverse=True)
-    place = np.full((genomes, len(different)), NOWHERE, np.int32)
+    place = np.full((genomes, len(different)), MISSING, np.int32)
     place[owner, number] = np.arange(len(keys))
     return GeneTable(number, place)
 

@@ -24,16 +24,16 @@ def reproduce(
     rng: Generator,
 ) -> tuple[Population, Species]:
     """The next generation, not yet speciated: elites first, then children; and the species that live on."""
-    species = looked_at(species, member, fitness, generation)
-    alive = living(species, member, fitness, generation, settings)
-    species = species.kept(alive)
+    species = with_peak_fitness(species, member, fitness, generation)
+    alive = surviving_species(species, member, fitness, generation, settings)
+    species = species.take(alive)
     elites, pairs = _parents(fitness, member, species, settings, rng)
     children = cross(population, align(population), pairs[:, 0], pairs[:, 1], rng)
     children = mutate_attributes(mutate_structure(children, settings, rng), settings, rng)
     return joined([population.take(elites), children]), species
 
 
-def looked_at(species: Species, member: Ends, fitness: Scores, generation: int) -> Species:
+def with_peak_fitness(species: Species, member: Ends, fitness: Scores, generation: int) -> Species:
     """The species with their best fitness so far, and when it rose."""
     best = np.array([fitness[member == number].max() for number in species.number.tolist()])
     rose = best > species.peak
@@ -42,7 +42,7 @@ def looked_at(species: Species, member: Ends, fitness: Scores, generation: int) 
     )
 
 
-def living(species: Species, member: Ends, fitness: Scores, generation: int, settings: NeatSettings) -> Ends:
+def surviving_species(species: Species, member: Ends, fitness: Scores, generation: int, settings: NeatSettings) -> Ends:
     """Rows of the species that live on, in order of number: not stagnant, or among the best `species_elitism`; and no
     more of them than the population can hold."""
     best = np.array([fitness[member == number].max() for number in species.number.tolist()])
@@ -50,14 +50,14 @@ def living(species: Species, member: Ends, fitness: Scores, generation: int, set
     stagnant = generation - species.improved[order] >= settings.stagnation
     stagnant[len(order) - settings.species_elitism :] = False
     kept = order[~stagnant]
-    most = max(1, settings.population // _least(settings))
+    most = max(1, settings.population // _minimum_size(settings))
     return np.sort(kept[-most:])
 
 
 def offspring_counts(means: Scores, sizes: Ends, settings: NeatSettings) -> list[int]:
     """How many genomes each species has in the next generation: halfway from its size now to its share by fitness,
     at least the least, `settings.population` together. `means` are the species' mean fitness on a scale from 0."""
-    least, total = _least(settings), float(means.sum())
+    least, total = _minimum_size(settings), float(means.sum())
     wanted = [max(least, value / total * settings.population) if total > 0 else least for value in means.tolist()]
     counts = []
     for want, size in zip(wanted, sizes.tolist(), strict=True):
@@ -82,7 +82,7 @@ def _exactly(counts: list[int], population: int, least: int) -> list[int]:
     return counts
 
 
-def _least(settings: NeatSettings) -> int:
+def _minimum_size(settings: NeatSettings) -> int:
     return max(settings.species_size, settings.elitism, 1)
 
 

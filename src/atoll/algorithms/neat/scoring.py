@@ -18,7 +18,7 @@ Fitness = Callable[[Confusions], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class Readout:
     """How a row is shown to a network and its answer is read.
 
     `edges` empty: one output a class, the largest wins (of equals the first). Otherwise one output, cut into class
@@ -37,7 +37,7 @@ class Reading:
         return 1 if self.edges else self.classes
 
 
-def answers(population: Population, x: npt.NDArray[np.floating], reading: Reading) -> Values:
+def output_values(population: Population, x: npt.NDArray[np.floating], reading: Readout) -> Values:
     """Values of the outputs: genomes x outputs x rows."""
     if not reading.recurrent:
         return outputs(population, x, reading.outputs)
@@ -45,7 +45,7 @@ def answers(population: Population, x: npt.NDArray[np.floating], reading: Readin
     return recurrent_outputs(population, np.repeat(series, reading.passes, axis=1), reading.outputs)
 
 
-def classes_of(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
+def predicted_classes(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
     """The class that each genome gives each row."""
     if edges:
         return np.searchsorted(np.asarray(edges), values[:, 0], side="left")
@@ -56,11 +56,11 @@ def classes_of(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
 
 
 def confusions(
-    population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Reading
+    population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Readout
 ) -> Confusions:
     """What each genome gets right and wrong on these rows."""
     count = reading.classes
-    found = classes_of(answers(population, x, reading), reading.edges)
+    found = predicted_classes(output_values(population, x, reading), reading.edges)
     pairs = np.arange(len(population))[:, None] * count * count + y * count + found
     counts = np.bincount(pairs.ravel(), minlength=len(population) * count * count)
     return counts.reshape(len(population), count, count).astype(np.int64)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.population import (
     CONNECTION_GENES,
+    MISSING,
     NODE_GENES,
-    NOWHERE,
     Alignment,
     Codes,
     Ends,
@@ -22,9 +22,9 @@ from atoll.algorithms.neat.population import (
     Population,
     Reals,
     allowed_codes,
-    gathered,
     is_hidden,
     normal,
+    population_from_rows,
     spans,
     split_name,
     start_codes,
@@ -69,7 +69,7 @@ def cross(population: Population, alignment: Alignment, fitter: Ends, other: End
 def _matches(table: GeneTable, places: Ends, other: Ends) -> Ends:
     """Where the other parent keeps each of these genes; where it lacks it, the gene itself."""
     match = table.place[other, table.number[places]].astype(np.int64)
-    return np.where(match == NOWHERE, places, match)
+    return np.where(match == MISSING, places, match)
 
 
 def mutate_attributes(population: Population, settings: NeatSettings, rng: Generator) -> Population:
@@ -141,7 +141,7 @@ def mutate_structure(population: Population, settings: NeatSettings, rng: Genera
             add_connection(own_nodes, own_connections, weight, settings, draws[2:4])
         if connection_delete and own_connections:
             del own_connections[_pick(len(own_connections), draws[1])]
-    return gathered(nodes, connections)
+    return population_from_rows(nodes, connections)
 
 
 def add_node(
@@ -188,12 +188,12 @@ def add_connection(
         connection[0] == source and connection[1] == target for connection in connections
     ):
         return
-    if not settings.recurrent and is_hidden(source) and closes_circle(connections, source, target):
+    if not settings.recurrent and is_hidden(source) and creates_cycle(connections, source, target):
         return
     connections.append([source, target, weight, True])
 
 
-def closes_circle(connections: Sequence[Row], source: int, target: int) -> bool:
+def creates_cycle(connections: Sequence[Row], source: int, target: int) -> bool:
     """Whether `source` can be reached from `target`."""
     if source == target:
         return True

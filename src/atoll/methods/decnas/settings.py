@@ -13,7 +13,7 @@ from atoll.devices import DeviceProfile, device_profile
 from atoll.devices.resources import check_resource
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig
-from atoll.spaces.pruned.start import fitted_start, own_weights, start_architecture
+from atoll.spaces.pruned.start import fitted_start, start_architecture, user_weights
 from atoll.store.weights import given_weights
 
 USUAL_GROUPS = 10  # without a setting so many, but at least two clients in each
@@ -117,7 +117,7 @@ class DecnasConfig(MethodConfig):
         if self.weights is None:
             return None
         if self.weights == OWN:
-            return own_weights(self.model, schema)
+            return user_weights(self.model, schema)
         return given_weights(self.weights, parameter_shapes(arch))
 
 

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atoll.spaces.choice import layers as choice_layers
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import BatchNorm
 
-IMAGE_WORDS = ("identity", "residual", "inverted", "separable")
-TABLE_WORDS = ("identity", "dense", "residual", "bottleneck")
+IMAGE_BRANCHES = ("identity", "residual", "inverted", "separable")
+TABLE_BRANCHES = ("identity", "dense", "residual", "bottleneck")
 
 
 @dataclass(frozen=True)
-class Layer:
+class BranchLayer:
     """A convolution (kernel > 0) or linear map (kernel 0), then batch norm and ReLU where asked for."""
 
     name: str
@@ -59,7 +58,7 @@ class Layer:
 class Branch:
     """Layers one after the other, or side by side with their outputs concatenated."""
 
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[BranchLayer, ...] = ()
     parallel: bool = False
     shortcut: bool = False  # the input is added to the last layer's output
     relu: bool = False  # after the shortcut
@@ -96,7 +95,7 @@ def _identity(block: Geometry) -> Branch:
     if not block.reduces:
         return Branch()
     sides = [
-        Layer(name, block.inputs, block.outputs // 2, block.pixels_out, 1, 2, norm=False, relu=False)
+        BranchLayer(name, block.inputs, block.outputs // 2, block.pixels_out, 1, 2, norm=False, relu=False)
         for name in ("left", "right")
     ]
     return Branch(tuple(sides), parallel=True)
@@ -105,17 +104,17 @@ def _identity(block: Geometry) -> Branch:
 def _residual(block: Geometry) -> Branch:
     """ResNet's basic block: the last ReLU comes after the shortcut is added."""
     stride = 2 if block.reduces else 1
-    first = Layer("first", block.inputs, block.outputs, block.pixels_out, 3, stride)
-    second = Layer("second", block.outputs, block.outputs, block.pixels_out, 3, relu=False)
+    first = BranchLayer("first", block.inputs, block.outputs, block.pixels_out, 3, stride)
+    second = BranchLayer("second", block.outputs, block.outputs, block.pixels_out, 3, relu=False)
     return Branch((first, second), shortcut=not block.reduces, relu=True)
 
 
 def _inverted(block: Geometry, expansion: int) -> Branch:
     """MobileNetV2's block: expand, filter each channel, project back without ReLU."""
     wide, stride = block.inputs * expansion, 2 if block.reduces else 1
-    expand = Layer("expand", block.inputs, wide, block.pixels_in, 1)
-    depthwise = Layer("depthwise", wide, wide, block.pixels_out, 3, stride, groups=wide)
-    project = Layer("project", wide, block.outputs, block.pixels_out, 1, relu=False)
+    expand = BranchLayer("expand", block.inputs, wide, block.pixels_in, 1)
+    depthwise = BranchLayer("depthwise", wide, wide, block.pixels_out, 3, stride, groups=wide)
+    project = BranchLayer("project", wide, block.outputs, block.pixels_out, 1, relu=False)
     return Branch((expand, depthwise, project), shortcut=not block.reduces)
 
 
@@ -124,10 +123,10 @@ def _separable(block: Geometry) -> Branch:
     stride = 2 if block.reduces else 1
     inputs, outputs, pixels = block.inputs, block.outputs, block.pixels_out
     layers = (
-        Layer("depthwise_first", inputs, inputs, pixels, 3, stride, groups=inputs, norm=False, relu=False),
-        Layer("pointwise_first", inputs, outputs, pixels, 1),
-        Layer("depthwise_second", outputs, outputs, pixels, 3, groups=outputs, norm=False, relu=False),
-        Layer("pointwise_second", outputs, outputs, pixels, 1, relu=False),
+        BranchLayer("depthwise_first", inputs, inputs, pixels, 3, stride, groups=inputs, norm=False, relu=False),
+        BranchLayer("pointwise_first", inputs, outputs, pixels, 1),
+        BranchLayer("depthwise_second", outputs, outputs, pixels, 3, groups=outputs, norm=False, relu=False),
+        BranchLayer("pointwise_second", outputs, outputs, pixels, 1, relu=False),
     )
     return Branch(layers, shortcut=not block.reduces, relu=True)
 
@@ -140,17 +139,17 @@ def table_branches(inputs: int, outputs: int, bottleneck: int) -> tuple[Branch, 
     """
     same = inputs == outputs
     squeezed = max(1, outputs // bottleneck)
-    identity = Branch() if same else Branch((Layer("linear", inputs, outputs, norm=False, relu=False),))
-    dense = Branch((Layer("linear", inputs, outputs),))
-    residual = (Layer("first", inputs, outputs), Layer("second", outputs, outputs, relu=False))
-    narrow = (Layer("squeeze", inputs, squeezed), Layer("expand", squeezed, outputs, relu=False))
+    identity = Branch() if same else Branch((BranchLayer("linear", inputs, outputs, norm=False, relu=False),))
+    dense = Branch((BranchLayer("linear", inputs, outputs),))
+    residual = (BranchLayer("first", inputs, outputs), BranchLayer("second", outputs, outputs, relu=False))
+    narrow = (BranchLayer("squeeze", inputs, squeezed), BranchLayer("expand", squeezed, outputs, relu=False))
     return (identity, dense, Branch(residual, shortcut=same, relu=True), Branch(narrow, shortcut=same, relu=True))
 
 
-class Pipe(nn.Module):
-    """Layers one after the other; see `choice_layers.Branch`. The input, which branches share, is never changed."""
+class SequentialBranch(nn.Module):
+    """Layers one after the other; see `Branch`. The input, which branches share, is never changed."""
 
-    def __init__(self, branch: choice_layers.Branch) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
         self.branch = branch
         for layer in branch.layers:
@@ -174,10 +173,10 @@ class Pipe(nn.Module):
         return relu(y) if self.branch.relu else y
 
 
-class SideBySide(nn.Module):
+class ParallelBranch(nn.Module):
     """Layers that all see the input; their outputs are concatenated over the channels."""
 
-    def __init__(self, branch: choice_layers.Branch) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
         for layer in branch.layers:
             self.add_module(layer.name, make_layer(layer))
@@ -186,14 +185,14 @@ class SideBySide(nn.Module):
         return torch.cat([layer(x) for layer in self.children()], dim=1)
 
 
-def make_branch(branch: choice_layers.Branch) -> nn.Module:
+def make_branch(branch: Branch) -> nn.Module:
     """The module of one branch; a branch without layers hands its input on."""
     if not branch.layers:
         return nn.Identity()
-    return SideBySide(branch) if branch.parallel else Pipe(branch)
+    return ParallelBranch(branch) if branch.parallel else SequentialBranch(branch)
 
 
-def make_layer(layer: choice_layers.Layer) -> nn.Module:
+def make_layer(layer: BranchLayer) -> nn.Module:
     """A linear map or a convolution; the padding keeps the size, a stride of 2 halves it and rounds up."""
     if layer.kernel == 0:
         return nn.Linear(layer.inputs, layer.outputs, bias=layer.bias)

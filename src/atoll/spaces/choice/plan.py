@@ -18,7 +18,15 @@ from typing import Any
 from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.spaces.choice.keys import Key, check_key
-from atoll.spaces.choice.layers import IMAGE_WORDS, TABLE_WORDS, Branch, Geometry, Layer, image_branches, table_branches
+from atoll.spaces.choice.layers import (
+    IMAGE_BRANCHES,
+    TABLE_BRANCHES,
+    Branch,
+    BranchLayer,
+    Geometry,
+    image_branches,
+    table_branches,
+)
 from atoll.spaces.cost import canonical
 
 PAPER_CHANNELS = (64, 64, 64, 128, 128, 128, 256, 256, 256, 512, 512, 512)
@@ -27,16 +35,16 @@ _COMMON = {"space", "input", "classes", "stem", "key"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChoicePlan:
     """Stem, blocks and head of a master. `words` are the branches' names, in the order of their numbers."""
 
-    words: tuple[str, ...]
+    branch_names: tuple[str, ...]
     stem: Branch
     blocks: tuple[tuple[Branch, ...], ...]
-    head: Layer
+    head: BranchLayer
 
 
-def plan(arch: Mapping[str, Any]) -> Plan:
+def plan(arch: Mapping[str, Any]) -> ChoicePlan:
     """The layers of this architecture's master; a key is left aside, so all sub-models share one cached plan."""
     return _plan(canonical({name: value for name, value in arch.items() if name != "key"}))
 
@@ -47,7 +55,7 @@ def key_of(arch: Mapping[str, Any]) -> Key | None:
 
 
 @lru_cache(maxsize=64)
-def _plan(text: str) -> Plan:
+def _plan(text: str) -> ChoicePlan:
     arch = json.loads(text)
     shape = _whole_numbers(arch, "input")
     if len(shape) == 3:
@@ -59,12 +67,12 @@ def _plan(text: str) -> Plan:
     )
 
 
-def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> Plan:
+def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> ChoicePlan:
     _only_known(arch, _COMMON | {"channels", "expansion"})
     channels = _whole_numbers(arch, "channels")
     stem, expansion = _whole_number(arch, "stem", channels[0]), _whole_number(arch, "expansion", 6)
     height, width = shape[1:]
-    first = Layer("first", shape[0], stem, height * width, 3)
+    first = BranchLayer("first", shape[0], stem, height * width, 3)
     blocks, inputs = [], stem
     for number, outputs in enumerate(channels, start=1):
         before = (height, width)
@@ -74,7 +82,7 @@ def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> Plan:
         block = Geometry(inputs, outputs, before[0] * before[1], height * width)
         blocks.append(image_branches(block, expansion))
         inputs = outputs
-    return Plan(IMAGE_WORDS, Branch((first,)), tuple(blocks), _head(arch, inputs))
+    return ChoicePlan(IMAGE_BRANCHES, Branch((first,)), tuple(blocks), _head(arch, inputs))
 
 
 def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, int], shape: list[int]) -> None:
@@ -98,18 +106,18 @@ def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, in
         )
 
 
-def _table_plan(arch: Mapping[str, Any], features: int) -> Plan:
+def _table_plan(arch: Mapping[str, Any], features: int) -> ChoicePlan:
     _only_known(arch, _COMMON | {"widths", "bottleneck"})
     widths = _whole_numbers(arch, "widths")
     stem, bottleneck = _whole_number(arch, "stem", widths[0]), _whole_number(arch, "bottleneck", 4)
     pairs = zip([stem, *widths[:-1]], widths, strict=True)
     blocks = tuple(table_branches(inputs, outputs, bottleneck) for inputs, outputs in pairs)
-    return Plan(TABLE_WORDS, Branch((Layer("first", features, stem),)), blocks, _head(arch, widths[-1]))
+    return ChoicePlan(TABLE_BRANCHES, Branch((BranchLayer("first", features, stem),)), blocks, _head(arch, widths[-1]))
 
 
-def _head(arch: Mapping[str, Any], inputs: int) -> Layer:
+def _head(arch: Mapping[str, Any], inputs: int) -> BranchLayer:
     classes = _whole_number(arch, "classes", None)
-    return Layer("head", inputs, classes, norm=False, relu=False, bias=True)
+    return BranchLayer("head", inputs, classes, norm=False, relu=False, bias=True)
 
 
 def _only_known(arch: Mapping[str, Any], known: set[str]) -> None:

@@ -17,7 +17,7 @@ from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError
 from atoll.spaces.choice.keys import BRANCHES, Key, check_key, from_bits, random_keys, to_bits
 from atoll.spaces.choice.layers import make_branch, make_layer
-from atoll.spaces.choice.plan import PAPER_CHANNELS, Plan, key_of, plan
+from atoll.spaces.choice.plan import PAPER_CHANNELS, ChoicePlan, key_of, plan
 from atoll.spaces.choice.table import cost, executed_blocks, executed_macs, names, shapes
 from atoll.spaces.initial import kaiming_uniform
 
@@ -45,14 +45,16 @@ __all__ = [
 class ChoiceNetwork(nn.Module):
     """A master (every branch of every block) or, with a key, the sub-model of that key."""
 
-    def __init__(self, plan: Plan, key: Key | None = None) -> None:
+    def __init__(self, plan: ChoicePlan, key: Key | None = None) -> None:
         super().__init__()
-        self.words, self.key = plan.words, key
+        self.branch_names, self.key = plan.branch_names, key
         self.stem = make_branch(plan.stem)
         self.blocks = nn.ModuleList()
         for number, block in enumerate(plan.blocks):
             taken = range(BRANCHES) if key is None else (key[number],)
-            self.blocks.append(nn.ModuleDict({plan.words[branch]: make_branch(block[branch]) for branch in taken}))
+            self.blocks.append(
+                nn.ModuleDict({plan.branch_names[branch]: make_branch(block[branch]) for branch in taken})
+            )
         self.head = make_layer(plan.head)
 
     def forward(self, x: Tensor, key: Sequence[int] | None = None) -> Tensor:
@@ -73,7 +75,7 @@ class ChoiceNetwork(nn.Module):
 
     def run_block(self, number: int, branch: int, x: Tensor) -> Tensor:
         """One branch of one block; `x` itself is never changed, but may be what comes back."""
-        y: Tensor = self.blocks[number][self.words[branch]](x)  # type: ignore[index]
+        y: Tensor = self.blocks[number][self.branch_names[branch]](x)  # type: ignore[index]
         return y
 
     def run_head(self, x: Tensor) -> Tensor:

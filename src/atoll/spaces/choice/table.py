@@ -14,14 +14,14 @@ from typing import Any
 
 from atoll.spaces.choice.keys import BRANCHES, check_key
 from atoll.spaces.choice.layers import Branch
-from atoll.spaces.choice.plan import Plan, key_of, plan
+from atoll.spaces.choice.plan import ChoicePlan, key_of, plan
 from atoll.spaces.cost import Cost
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class BranchEntry:
     """One branch of one block (or the stem, or the head): its parameters and what running it costs."""
 
     shapes: Shapes
@@ -69,7 +69,7 @@ def _executed(arch: Mapping[str, Any], keys: Iterable[Sequence[int]]) -> tuple[i
     return macs, count
 
 
-def _entries(arch: Mapping[str, Any]) -> list[Entry]:
+def _entries(arch: Mapping[str, Any]) -> list[BranchEntry]:
     """The parts of the master, or those that a key takes, in order."""
     stem, blocks, head = _table(plan(arch))
     key = key_of(arch)
@@ -79,14 +79,14 @@ def _entries(arch: Mapping[str, Any]) -> list[Entry]:
 
 
 @lru_cache(maxsize=64)
-def _table(plan: Plan) -> tuple[Entry, tuple[tuple[Entry, ...], ...], Entry]:
+def _table(plan: ChoicePlan) -> tuple[BranchEntry, tuple[tuple[BranchEntry, ...], ...], BranchEntry]:
     blocks = tuple(
-        tuple(_entry(f"blocks.{number}.{plan.words[branch]}.", block[branch]) for branch in range(BRANCHES))
+        tuple(_entry(f"blocks.{number}.{plan.branch_names[branch]}.", block[branch]) for branch in range(BRANCHES))
         for number, block in enumerate(plan.blocks)
     )
     return _entry("stem.", plan.stem), blocks, _entry("", Branch((plan.head,)))
 
 
-def _entry(prefix: str, branch: Branch) -> Entry:
+def _entry(prefix: str, branch: Branch) -> BranchEntry:
     own = {prefix + name: shape for layer in branch.layers for name, shape in layer.parameters.items()}
-    return Entry(own, branch.macs, sum(math.prod(shape) for shape in own.values()))
+    return BranchEntry(own, branch.macs, sum(math.prod(shape) for shape in own.values()))

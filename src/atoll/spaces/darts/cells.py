@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from atoll.spaces.darts.layers import ENDS, INPUTS, NODES, NONE, OPERATIONS, Layer, Part, edges_into, operation
+from atoll.spaces.darts.layers import ENDS, INPUTS, NODES, NONE, OPERATIONS, CellLayer, Part, edges_into, operation
 from atoll.spaces.darts.plan import CellPlan
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 
 
-class Halving(nn.Module):
+class FactorisedReduction(nn.Module):
     """Factorised reduction: every second pixel from the first one on, and every second one from the next.
 
     An image with an odd side gets a border of zeros, so that both halves are of one size.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: CellLayer) -> None:
         super().__init__()
         first, second = (outputs for outputs, *_ in layer.shapes.values())
         self.even = Conv2d(layer.inputs, first, 1, stride=2, bias=False)
@@ -37,7 +37,7 @@ def make_part(part: Part) -> nn.Module:
     return nn.Sequential(*(make_layer(layer) for layer in part)) if part else nn.Identity()
 
 
-def make_layer(layer: Layer) -> nn.Module:
+def make_layer(layer: CellLayer) -> nn.Module:
     """The padding keeps the size; a stride of 2 halves it and rounds up. No bias before a norm."""
     if layer.kind == "relu":
         return nn.ReLU()
@@ -48,7 +48,7 @@ def make_layer(layer: Layer) -> nn.Module:
     if layer.kind == "average":
         return nn.AvgPool2d(3, stride=layer.stride, padding=1, count_include_pad=False)
     if layer.kind == "halve":
-        return Halving(layer)
+        return FactorisedReduction(layer)
     if layer.kind == "linear":
         return nn.Linear(layer.inputs, layer.outputs)
     return Conv2d(
@@ -75,10 +75,10 @@ class Cell(nn.Module):
     def __init__(self, plan: CellPlan, inputs: nn.ModuleList | None = None) -> None:
         super().__init__()
         self.kind = plan.kind
-        self.inputs = inputs if inputs is not None else nn.ModuleList(make_part(part) for part, _ in plan.entrances)
+        self.inputs = inputs if inputs is not None else nn.ModuleList(make_part(part) for part, _ in plan.preprocessing)
 
-    def enter(self, earlier: Tensor, previous: Tensor) -> list[Tensor]:
-        return [entrance(x) for entrance, x in zip(self.inputs, (earlier, previous), strict=True)]
+    def preprocessed(self, earlier: Tensor, previous: Tensor) -> list[Tensor]:
+        return [preprocess(x) for preprocess, x in zip(self.inputs, (earlier, previous), strict=True)]
 
     def zeros(self, states: Sequence[Tensor]) -> Tensor:
         """What a node is that no edge leads to."""
@@ -95,7 +95,7 @@ class MixedCell(Cell):
 
     def forward(self, earlier: Tensor, previous: Tensor, shares: Tensor) -> Tensor:
         """`shares` (14, 8); that of `none` adds nothing."""
-        states = self.enter(earlier, previous)
+        states = self.preprocessed(earlier, previous)
         rows = shares.unbind(0)
         for node in range(NODES):
             total: Tensor | None = None
@@ -115,7 +115,7 @@ class SingleCell(Cell):
     steps: list[list[tuple[int, nn.Module]]]
 
     def forward(self, earlier: Tensor, previous: Tensor) -> Tensor:
-        states = self.enter(earlier, previous)
+        states = self.preprocessed(earlier, previous)
         for pairs in self.steps:
             total: Tensor | None = None
             for source, module in pairs:
@@ -144,7 +144,7 @@ class PathCell(SingleCell):
             self.steps[node].append((source, module))
 
 
-class FoundCell(SingleCell):
+class GenotypeCell(SingleCell):
     """The cell of a genotype: two edges for every node."""
 
     def __init__(self, plan: CellPlan, pairs: Sequence[tuple[str, int]]) -> None:

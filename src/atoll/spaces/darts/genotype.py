@@ -17,7 +17,7 @@ from atoll.core.messages import Array
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.darts.layers import EDGES, ENDS, INPUTS, KINDS, NODES, NONE, OPERATIONS, SKIP, edges_into
 
-KEPT = 2  # edges of a node
+EDGES_PER_NODE = 2  # edges of a node
 Genotype = dict[str, list[list[Any]]]
 
 
@@ -37,7 +37,7 @@ def random_genotype(rng: np.random.Generator) -> Genotype:
     for kind in KINDS:
         pairs = []
         for node in range(NODES):
-            sources = sorted(int(source) for source in rng.choice(INPUTS + node, KEPT, replace=False))
+            sources = sorted(int(source) for source in rng.choice(INPUTS + node, EDGES_PER_NODE, replace=False))
             pairs += [[words[int(rng.integers(len(words)))], source] for source in sources]
         drawn[kind] = pairs
     return drawn
@@ -68,9 +68,9 @@ def check_genotype(value: Any) -> Genotype:
 
 
 def _checked(kind: str, pairs: Any) -> list[list[Any]]:
-    if not isinstance(pairs, (list, tuple)) or len(pairs) != KEPT * NODES:
+    if not isinstance(pairs, (list, tuple)) or len(pairs) != EDGES_PER_NODE * NODES:
         raise ArchitectureError(
-            f"genotype.{kind}: give {KEPT * NODES} pairs [operation, state], two for every node",
+            f"genotype.{kind}: give {EDGES_PER_NODE * NODES} pairs [operation, state], two for every node",
             code="malformed-genotype",
         )
     checked: list[list[Any]] = []
@@ -85,13 +85,13 @@ def _checked(kind: str, pairs: Any) -> list[list[Any]]:
             raise ArchitectureError(
                 f"genotype.{kind}: unknown operation {word!r}; {nearest(str(word), known)}", code="unknown-operation"
             )
-        node = number // KEPT
+        node = number // EDGES_PER_NODE
         if not isinstance(source, int) or isinstance(source, bool) or not 0 <= source < INPUTS + node:
             raise ArchitectureError(
                 f"genotype.{kind}: node {node} cannot take state {source!r}; give one from 0 to {INPUTS + node - 1}",
                 code="unknown-state",
             )
-        if number % KEPT and source == checked[-1][1]:
+        if number % EDGES_PER_NODE and source == checked[-1][1]:
             raise ArchitectureError(
                 f"genotype.{kind}: node {node} takes state {source} twice; give two different ones",
                 code="repeated-state",
@@ -109,7 +109,7 @@ def _derived(alphas: Array) -> list[list[Any]]:
     pairs = []
     for node in range(NODES):
         ranked = sorted(edges_into(node), key=lambda edge: -probabilities[edge, best[edge]])
-        pairs += [[OPERATIONS[best[edge]], ENDS[edge][1]] for edge in ranked[:KEPT]]
+        pairs += [[OPERATIONS[best[edge]], ENDS[edge][1]] for edge in ranked[:EDGES_PER_NODE]]
     return pairs
 
 

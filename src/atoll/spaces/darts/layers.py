@@ -64,7 +64,7 @@ PARTS = ("even", "odd")  # the two convolutions of a factorised reduction
 
 
 @dataclass(frozen=True)
-class Layer:
+class CellLayer:
     """One layer: "relu", "conv", "norm", "max" or "average" (3x3 pools), "halve" (factorised reduction), "linear"."""
 
     kind: str
@@ -96,22 +96,22 @@ class Layer:
         return weights * pixels if self.kind in ("conv", "halve", "linear") else 0
 
 
-Part = tuple[Layer, ...]  # layers one after the other
+Part = tuple[CellLayer, ...]  # layers one after the other
 
 
 def stem(inputs: int, outputs: int) -> Part:
     """The only norm with a scale and a shift in a supernet: DARTS counts them among its weights."""
-    return (Layer("conv", inputs, outputs, kernel=3), Layer("norm", outputs=outputs, affine=True))
+    return (CellLayer("conv", inputs, outputs, kernel=3), CellLayer("norm", outputs=outputs, affine=True))
 
 
 def head(inputs: int, classes: int) -> Part:
-    return (Layer("linear", inputs, classes),)
+    return (CellLayer("linear", inputs, classes),)
 
 
-def entrance(inputs: int, outputs: int, halve: bool, affine: bool) -> Part:
+def preprocess(inputs: int, outputs: int, halve: bool, affine: bool) -> Part:
     """How a cell takes one of its inputs; it is halved in size where the cell between was a reduction."""
     kind = "halve" if halve else "conv"
-    return (Layer("relu"), Layer(kind, inputs, outputs, stride=2 if halve else 1), _norm(outputs, affine))
+    return (CellLayer("relu"), CellLayer(kind, inputs, outputs, stride=2 if halve else 1), _norm(outputs, affine))
 
 
 def operation(word: str, channels: int, stride: int, retrained: bool) -> Part:
@@ -122,9 +122,9 @@ def operation(word: str, channels: int, stride: int, retrained: bool) -> Part:
     if word not in OPERATIONS or word == "none":
         raise ValueError(f"{word!r} is no operation that has layers")
     if word == "skip_connect":
-        return entrance(channels, channels, halve=True, affine=retrained) if stride == 2 else ()
+        return preprocess(channels, channels, halve=True, affine=retrained) if stride == 2 else ()
     if word.endswith("pool_3x3"):
-        pool = Layer("max" if word.startswith("max") else "average", channels, channels, kernel=3, stride=stride)
+        pool = CellLayer("max" if word.startswith("max") else "average", channels, channels, kernel=3, stride=stride)
         return (pool,) if retrained else (pool, _norm(channels, affine=False))
     kernel = int(word[-1])
     if word.startswith("dil"):
@@ -135,12 +135,12 @@ def operation(word: str, channels: int, stride: int, retrained: bool) -> Part:
 
 def _depthwise(channels: int, kernel: int, stride: int, dilation: int, affine: bool) -> Part:
     return (
-        Layer("relu"),
-        Layer("conv", channels, channels, kernel, stride, dilation, groups=channels),
-        Layer("conv", channels, channels),
+        CellLayer("relu"),
+        CellLayer("conv", channels, channels, kernel, stride, dilation, groups=channels),
+        CellLayer("conv", channels, channels),
         _norm(channels, affine),
     )
 
 
-def _norm(channels: int, affine: bool) -> Layer:
-    return Layer("norm", outputs=channels, affine=affine)
+def _norm(channels: int, affine: bool) -> CellLayer:
+    return CellLayer("norm", outputs=channels, affine=affine)

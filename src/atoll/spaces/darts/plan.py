@@ -17,7 +17,7 @@ from typing import Any
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.cost import canonical
 from atoll.spaces.darts.genotype import check_genotype
-from atoll.spaces.darts.layers import NODES, Key, Part, check_key, entrance, head, stem
+from atoll.spaces.darts.layers import NODES, Key, Part, check_key, head, preprocess, stem
 
 FORMS = ("mixed", "path", "genotype")
 OWN = {"mixed": None, "path": "key", "genotype": "genotype"}  # what a form has that the others have not
@@ -30,17 +30,17 @@ class CellPlan:
     """One cell: what it takes its two inputs with, its width, and the pixels of its nodes."""
 
     kind: str  # "normal" or "reduce"
-    entrances: tuple[tuple[Part, int], ...]  # with the pixels of their output
+    preprocessing: tuple[tuple[Part, int], ...]  # with the pixels of their output
     channels: int
     pixels: int
 
     def stride(self, source: int) -> int:
         """Of an edge from this state: a reduction cell halves what comes from its inputs."""
-        return 2 if self.kind == "reduce" and source < len(self.entrances) else 1
+        return 2 if self.kind == "reduce" and source < len(self.preprocessing) else 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class DartsPlan:
     """A whole network, but for the operations on its edges."""
 
     stem: tuple[Part, int]
@@ -71,7 +71,7 @@ def genotype_of(arch: Mapping[str, Any]) -> dict[str, Any]:
     return check_genotype(arch.get("genotype"))
 
 
-def plan(arch: Mapping[str, Any]) -> Plan:
+def plan(arch: Mapping[str, Any]) -> DartsPlan:
     """The cells of this network; all sub-models of a supernet share one cached plan."""
     affine = form_of(arch) == "genotype"
     return _plan(canonical({name: arch.get(name) for name in ("channels", "cells", "input", "classes")}), affine)
@@ -83,7 +83,7 @@ def reductions(cells: int) -> set[int]:
 
 
 @lru_cache(maxsize=64)
-def _plan(text: str, affine: bool) -> Plan:
+def _plan(text: str, affine: bool) -> DartsPlan:
     arch = json.loads(text)
     width, cells, classes = (_whole_number(arch, name) for name in ("channels", "cells", "classes"))
     colours, height, breadth = _image(arch, cells)
@@ -95,14 +95,14 @@ def _plan(text: str, affine: bool) -> Plan:
         reduces = number in reductions(cells)
         if reduces:
             width, height, breadth = 2 * width, (height + 1) // 2, (breadth + 1) // 2
-        entrances = tuple(
-            (entrance(inputs, width, halve=halve, affine=affine), before)
+        preprocessing = tuple(
+            (preprocess(inputs, width, halve=halve, affine=affine), before)
             for inputs, halve in ((earlier, was_reduced), (previous, False))
         )
         before = height * breadth
-        found.append(CellPlan("reduce" if reduces else "normal", entrances, width, before))
+        found.append(CellPlan("reduce" if reduces else "normal", preprocessing, width, before))
         earlier, previous, was_reduced = previous, NODES * width, reduces
-    return Plan(first, tuple(found), head(previous, classes))
+    return DartsPlan(first, tuple(found), head(previous, classes))
 
 
 def _image(arch: Mapping[str, Any], cells: int) -> tuple[int, int, int]:

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ConfigError
-from atoll.spaces.darts.cells import FoundCell, MixedCell, PathCell, make_part
+from atoll.spaces.darts.cells import GenotypeCell, MixedCell, PathCell, make_part
 from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
 from atoll.spaces.darts.layers import EDGES, KINDS, OPERATIONS, check_key
-from atoll.spaces.darts.plan import Plan, form_of, genotype_of, key_of, plan
+from atoll.spaces.darts.plan import DartsPlan, form_of, genotype_of, key_of, plan
 from atoll.spaces.darts.table import (
     cost,
     expected_weights,
@@ -92,7 +92,7 @@ class DartsNetwork(nn.Module):
 class Supernet(DartsNetwork):
     """All operations, mixed."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DartsPlan) -> None:
         super().__init__(make_part(plan.stem[0]), [MixedCell(cell) for cell in plan.cells], make_part(plan.head))
         zeros = {kind: nn.Parameter(torch.zeros(EDGES, len(OPERATIONS))) for kind in KINDS}
         self.alpha = nn.ParameterDict(zeros)
@@ -117,7 +117,7 @@ def build(arch: Mapping[str, Any]) -> DartsNetwork:
         key = key_of(arch)
         return DartsNetwork(stem, [PathCell(cell, key[cell.kind]) for cell in parts.cells], head)
     edges = genotype_of(arch)
-    return DartsNetwork(stem, [FoundCell(cell, [tuple(p) for p in edges[cell.kind]]) for cell in parts.cells], head)
+    return DartsNetwork(stem, [GenotypeCell(cell, [tuple(p) for p in edges[cell.kind]]) for cell in parts.cells], head)
 
 
 def whole(arch: Mapping[str, Any]) -> dict[str, Any] | None:

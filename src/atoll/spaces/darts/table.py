@@ -16,11 +16,11 @@ import numpy as np
 from atoll.core.messages import Array
 from atoll.spaces.cost import Cost
 from atoll.spaces.darts.layers import EDGES, ENDS, KINDS, NONE, OPERATIONS, Part, Shapes, operation
-from atoll.spaces.darts.plan import CellPlan, Plan, form_of, genotype_of, key_of, plan
+from atoll.spaces.darts.plan import CellPlan, DartsPlan, form_of, genotype_of, key_of, plan
 
 
 @dataclass(frozen=True)
-class Entry:
+class PartEntry:
     """One part of a network: its parameters by their full names, and what running it costs."""
 
     shapes: Shapes
@@ -28,17 +28,17 @@ class Entry:
     params: int
 
 
-NOTHING = Entry({}, 0, 0)
+NOTHING = PartEntry({}, 0, 0)
 
 
 @dataclass(frozen=True)
 class Table:
     """The parts of a supernet. `operations[cell][edge][operation]`; those of `none` are empty."""
 
-    first: Entry
-    entrances: tuple[Entry, ...]  # of every cell, both together
-    operations: tuple[tuple[tuple[Entry, ...], ...], ...]
-    last: Entry
+    first: PartEntry
+    preprocessing: tuple[PartEntry, ...]  # of every cell, both together
+    operations: tuple[tuple[tuple[PartEntry, ...], ...], ...]
+    last: PartEntry
 
 
 def names(arch: Mapping[str, Any]) -> list[str]:
@@ -69,7 +69,7 @@ def cost(arch: Mapping[str, Any]) -> Cost:
 def shared_weights(arch: Mapping[str, Any]) -> int:
     """Weights that every sub-model has: stem, entrances of the cells, head."""
     table = _table(plan(arch))
-    return sum(entry.params for entry in (table.first, *table.entrances, table.last))
+    return sum(entry.params for entry in (table.first, *table.preprocessing, table.last))
 
 
 def operation_weights(arch: Mapping[str, Any]) -> dict[str, Array]:
@@ -84,7 +84,7 @@ def expected_weights(arch: Mapping[str, Any], normal: Array, reduce: Array) -> f
     return shared_weights(arch) + drawn
 
 
-def _entries(arch: Mapping[str, Any]) -> list[Entry]:
+def _entries(arch: Mapping[str, Any]) -> list[PartEntry]:
     """The parts of a network in the order of its module."""
     form, whole = form_of(arch), plan(arch)
     if form == "genotype":
@@ -92,17 +92,17 @@ def _entries(arch: Mapping[str, Any]) -> list[Entry]:
     table = _table(whole)
     key = key_of(arch) if form == "path" else None
     entries = [table.first]
-    for cell, entrance, operations in zip(whole.cells, table.entrances, table.operations, strict=True):
-        entries.append(entrance)
+    for cell, preprocess, operations in zip(whole.cells, table.preprocessing, table.operations, strict=True):
+        entries.append(preprocess)
         for edge, choices in enumerate(operations):
             entries += choices if key is None else [choices[key[cell.kind][edge]]]
     return [*entries, table.last]
 
 
-def _found(whole: Plan, genotype: Mapping[str, Any]) -> list[Entry]:
+def _found(whole: DartsPlan, genotype: Mapping[str, Any]) -> list[PartEntry]:
     entries = [_entry("stem.", *whole.stem)]
     for number, cell in enumerate(whole.cells):
-        entries.append(_entrances(number, cell))
+        entries.append(_preprocessing(number, cell))
         for place, (word, source) in enumerate(genotype[cell.kind]):
             part = operation(word, cell.channels, cell.stride(source), retrained=True)
             entries.append(_entry(f"cells.{number}.edges.{place}.", part, cell.pixels))
@@ -110,41 +110,41 @@ def _found(whole: Plan, genotype: Mapping[str, Any]) -> list[Entry]:
 
 
 @lru_cache(maxsize=64)
-def _table(whole: Plan) -> Table:
+def _table(whole: DartsPlan) -> Table:
     operations = tuple(
         tuple(tuple(_operation(number, cell, edge, word) for word in OPERATIONS) for edge in range(EDGES))
         for number, cell in enumerate(whole.cells)
     )
-    entrances = tuple(_entrances(number, cell) for number, cell in enumerate(whole.cells))
-    return Table(_entry("stem.", *whole.stem), entrances, operations, _head(whole))
+    preprocessing = tuple(_preprocessing(number, cell) for number, cell in enumerate(whole.cells))
+    return Table(_entry("stem.", *whole.stem), preprocessing, operations, _head(whole))
 
 
 @lru_cache(maxsize=64)
-def _sizes(whole: Plan) -> dict[str, Array]:
+def _sizes(whole: DartsPlan) -> dict[str, Array]:
     sizes = {kind: np.zeros((EDGES, len(OPERATIONS)), np.int64) for kind in KINDS}
     for cell, operations in zip(whole.cells, _table(whole).operations, strict=True):
         sizes[cell.kind] += np.array([[entry.params for entry in choices] for choices in operations])
     return sizes
 
 
-def _operation(number: int, cell: CellPlan, edge: int, word: str) -> Entry:
+def _operation(number: int, cell: CellPlan, edge: int, word: str) -> PartEntry:
     if word == OPERATIONS[NONE]:
         return NOTHING
     part = operation(word, cell.channels, cell.stride(ENDS[edge][1]), retrained=False)
     return _entry(f"cells.{number}.edges.{edge}.{word}.", part, cell.pixels)
 
 
-def _entrances(number: int, cell: CellPlan) -> Entry:
-    each = [_entry(f"cells.{number}.inputs.{side}.", *one) for side, one in enumerate(cell.entrances)]
+def _preprocessing(number: int, cell: CellPlan) -> PartEntry:
+    each = [_entry(f"cells.{number}.inputs.{side}.", *one) for side, one in enumerate(cell.preprocessing)]
     together = {name: shape for entry in each for name, shape in entry.shapes.items()}
-    return Entry(together, sum(entry.macs for entry in each), sum(entry.params for entry in each))
+    return PartEntry(together, sum(entry.macs for entry in each), sum(entry.params for entry in each))
 
 
-def _head(whole: Plan) -> Entry:
+def _head(whole: DartsPlan) -> PartEntry:
     return _entry("head.", whole.head, 1)
 
 
-def _entry(prefix: str, part: Part, pixels: int) -> Entry:
+def _entry(prefix: str, part: Part, pixels: int) -> PartEntry:
     own = {f"{prefix}{place}.{name}": shape for place, layer in enumerate(part) for name, shape in layer.shapes.items()}
     macs = sum(layer.macs(pixels) for layer in part)
-    return Entry(own, macs, sum(math.prod(shape) for shape in own.values()))
+    return PartEntry(own, macs, sum(math.prod(shape) for shape in own.values()))

@@ -19,15 +19,15 @@ from scipy.sparse.csgraph import connected_components
 
 from atoll.core.messages import Array
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.layers import Convolution, GroupNormalisation, Known, Linear
-from atoll.spaces.pruned.operations import Apply, Concatenate, Flatten
-from atoll.spaces.pruned.plan import Plan
+from atoll.spaces.pruned.layers import Convolution, GroupNormalisation, LayerDescription, Linear
+from atoll.spaces.pruned.operations import Concatenate, Flatten, LayerCall
+from atoll.spaces.pruned.plan import NetworkPlan
 
 Side = tuple[str, str]  # a layer and "in" or "out"; layers with one width have "out" only
 INPUT: Side = ("", "in")
-ANSWER: Side = ("", "out")
+OUTPUT: Side = ("", "out")
 
-_kept: dict[str, list[Couplings]] = {}
+_known_couplings: dict[str, list[Couplings]] = {}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Couplings:
     units: Mapping[str, tuple[str, ...]]
     axes: Mapping[Side, tuple[Segment, ...]]
 
-    def widths(self, layers: Mapping[str, Known]) -> dict[str, int] | None:
+    def widths(self, layers: Mapping[str, LayerDescription]) -> dict[str, int] | None:
         """Each unit's width in a network of these couplings; None if the network has other ones."""
         found: dict[str, int] = {}
         waiting = dict(self.axes)
@@ -74,25 +74,25 @@ class Couplings:
         return {unit: found.get(unit, 1) for unit in self.units}
 
 
-def size(layer: Known, side: str) -> int:
+def size(layer: LayerDescription, side: str) -> int:
     """The width of one side of a layer."""
     if isinstance(layer, (Convolution, Linear)):
         return layer.inputs if side == "in" else layer.outputs
     return layer.channels
 
 
-def sides(name: str, layer: Known) -> list[Side]:
+def sides(name: str, layer: LayerDescription) -> list[Side]:
     """The sides of a layer that have a width of their own."""
     return [(name, "in"), (name, "out")] if isinstance(layer, (Convolution, Linear)) else [(name, "out")]
 
 
-def couplings(plan: Plan) -> tuple[Couplings, dict[str, int]]:
+def couplings(plan: NetworkPlan) -> tuple[Couplings, dict[str, int]]:
     """The couplings of a network, and the width of each unit.
 
     Networks that differ in widths only mostly have the same couplings. They are kept, and checked against the widths
     before they are used again, so that an answer never depends on what was asked before.
     """
-    kept = _kept.setdefault(_topology(plan), [])
+    kept = _known_couplings.setdefault(_topology(plan), [])
     for known in kept:
         widths = known.widths(plan.layers)
         if widths is not None:
@@ -108,16 +108,16 @@ def couplings(plan: Plan) -> tuple[Couplings, dict[str, int]]:
     return fresh, widths
 
 
-def _topology(plan: Plan) -> str:
+def _topology(plan: NetworkPlan) -> str:
     """Everything but widths."""
     layers = {name: layer.model_dump(exclude={"inputs", "outputs", "channels"}) for name, layer in plan.layers.items()}
     return json.dumps([plan.input, plan.classes, layers, [node.model_dump() for node in plan.program]], sort_keys=True)
 
 
-def _analysed(plan: Plan) -> Couplings:
+def _analysed(plan: NetworkPlan) -> Couplings:
     """The units of a network, and what each side of each layer consists of."""
     labels = channel_labels(plan)
-    fixed = {int(label) for end in (INPUT, ANSWER) for label in labels[end]}
+    fixed = {int(label) for end in (INPUT, OUTPUT) for label in labels[end]}
     filters = _filters(plan, labels, fixed)
     units: dict[str, tuple[str, ...]] = {}
     order: dict[str, list[int]] = {}
@@ -132,12 +132,12 @@ def _analysed(plan: Plan) -> Couplings:
     return Couplings(units, axes)
 
 
-def _produces(layer: Known) -> bool:
+def _produces(layer: LayerDescription) -> bool:
     """Does this layer make channels, or pass on what it gets?"""
     return isinstance(layer, (Convolution, Linear))
 
 
-def _filters(plan: Plan, labels: dict[Side, Array], fixed: set[int]) -> list[list[int]]:
+def _filters(plan: NetworkPlan, labels: dict[Side, Array], fixed: set[int]) -> list[list[int]]:
     """Free labels that occur at the same sides equally often: the filters of one unit, in the network's order."""
     occurrences: dict[int, list[tuple[Side, int]]] = {}
     for side, axis in labels.items():
@@ -173,9 +173,9 @@ def _segments(axis: Array, unit_of: dict[int, str], order: dict[str, list[int]],
         place += len(stretch)
 
 
-def channel_labels(plan: Plan) -> dict[Side, Array]:
+def channel_labels(plan: NetworkPlan) -> dict[Side, Array]:
     """For each side one label a place; places with the same label must be kept or removed together."""
-    widths = {INPUT: plan.input[0], ANSWER: plan.classes}
+    widths = {INPUT: plan.input[0], OUTPUT: plan.classes}
     for name, layer in plan.layers.items():
         widths |= {side: size(layer, side[1]) for side in sides(name, layer)}
     *ends, total = np.cumsum(list(widths.values()), dtype=np.int64).tolist()
@@ -186,13 +186,13 @@ def channel_labels(plan: Plan) -> dict[Side, Array]:
     return {side: labels[numbers] for side, numbers in places.items()}
 
 
-def _coupled(plan: Plan, places: Mapping[Side, Array]) -> Iterator[tuple[Array, Array]]:
+def _coupled(plan: NetworkPlan, places: Mapping[Side, Array]) -> Iterator[tuple[Array, Array]]:
     """Pairs of places that are coupled. Each value of the program is followed as the places its channels come from."""
     values = [places[INPUT]]
     for shape, node in zip(plan.shapes[1:], plan.program, strict=True):
         first, *others = (values[value] for value in node.of)
         match node:
-            case Apply(name=name):
+            case LayerCall(name=name):
                 yield first, places[sides(name, plan.layers[name])[0]]
                 values.append(places[name, "out"])
             case Concatenate():
@@ -202,7 +202,7 @@ def _coupled(plan: Plan, places: Mapping[Side, Array]) -> Iterator[tuple[Array, 
             case _:  # element by element, or over height and width
                 yield from ((first, other) for other in others)
                 values.append(first)
-    yield values[-1], places[ANSWER]
+    yield values[-1], places[OUTPUT]
     for name, layer in plan.layers.items():
         if isinstance(layer, (Convolution, GroupNormalisation)) and isinstance(layer.groups, int):
             for side in sides(name, layer):

@@ -26,7 +26,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Flag = StrictBool
 
 
-class Description(BaseModel):
+class DescriptionPart(BaseModel):
     """A part of a network as plain data: unknown fields are refused, defaults need not be written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,7 +36,7 @@ class Description(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-def fault(problem: ValidationError) -> str:
+def first_fault(problem: ValidationError) -> str:
     """The first fault of a description in a few words."""
     first = problem.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
@@ -48,7 +48,7 @@ def fault(problem: ValidationError) -> str:
     return f"{place or 'description'} = {_short(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
-def windows(size: int, kernel: int, stride: int, padding: int, dilation: int, round_up: bool = False) -> int:
+def window_count(size: int, kernel: int, stride: int, padding: int, dilation: int, round_up: bool = False) -> int:
     """How many places a sliding window has along one side; torch's rule for pools that round up included."""
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     places = (room + (stride - 1 if round_up else 0)) // stride + 1
@@ -56,7 +56,7 @@ def windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ro
     return places - 1 if starts_outside else places
 
 
-def slid(
+def window_output(
     shape: Shape,
     kernel: Sequence[int],
     stride: Sequence[int],
@@ -70,7 +70,7 @@ def slid(
             f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
         )
     sides = tuple(
-        windows(shape[axis + 1], kernel[axis], stride[axis], padding[axis], dilation[axis], up) for axis in (0, 1)
+        window_count(shape[axis + 1], kernel[axis], stride[axis], padding[axis], dilation[axis], up) for axis in (0, 1)
     )
     if min(sides) < 1:
         raise ArchitectureError(

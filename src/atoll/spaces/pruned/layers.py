@@ -10,10 +10,10 @@ from torch import nn
 from atoll.errors import ArchitectureError
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
-from atoll.spaces.pruned.fields import Channels, Description, Flag, Margins, Number, Shape, Sides, slid
+from atoll.spaces.pruned.fields import Channels, DescriptionPart, Flag, Margins, Number, Shape, Sides, window_output
 
 
-class Convolution(Description):
+class Convolution(DescriptionPart):
     kind: Literal["convolution"]
     inputs: Channels
     outputs: Channels
@@ -34,7 +34,7 @@ class Convolution(Description):
                 f"{self.inputs} and {self.outputs} channels do not divide into {self.groups} groups",
                 code="indivisible-groups",
             )
-        sides = slid(before, self.kernel, self.stride, self.padding, self.dilation, False)
+        sides = window_output(before, self.kernel, self.stride, self.padding, self.dilation, False)
         _same(before[0], self.inputs, "channels")
         return (self.outputs, *sides)
 
@@ -48,7 +48,7 @@ class Convolution(Description):
         return self.inputs // self.groups * self.kernel[0] * self.kernel[1]
 
 
-class Depthwise(Description):
+class Depthwise(DescriptionPart):
     """A filter for each channel. A kind of its own, because it has one width and follows the layer before it."""
 
     kind: Literal["depthwise"]
@@ -85,7 +85,7 @@ class Depthwise(Description):
         )
 
 
-class Linear(Description):
+class Linear(DescriptionPart):
     kind: Literal["linear"]
     inputs: Channels
     outputs: Channels
@@ -110,7 +110,7 @@ class Linear(Description):
         return self.inputs * self.outputs
 
 
-class BatchNormalisation(Description):
+class BatchNormalisation(DescriptionPart):
     """By the statistics of the batch, always (see `atoll.spaces.norm`): running averages are not part of it."""
 
     kind: Literal["batch_norm"]
@@ -132,7 +132,7 @@ class BatchNormalisation(Description):
         return 0
 
 
-class GroupNormalisation(Description):
+class GroupNormalisation(DescriptionPart):
     kind: Literal["group_norm"]
     channels: Channels
     groups: Channels | Literal["each"]  # each channel by itself, however many there are
@@ -160,8 +160,8 @@ class GroupNormalisation(Description):
         return self.channels if self.groups == "each" else self.groups
 
 
-Known = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
-Layer = Annotated[Known, Field(discriminator="kind")]
+LayerDescription = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
+Layer = Annotated[LayerDescription, Field(discriminator="kind")]
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -178,7 +178,7 @@ def is_layer(module: nn.Module) -> bool:
     )
 
 
-def described(module: nn.Module) -> Known:
+def described(module: nn.Module) -> LayerDescription:
     """The description of a module for which `is_layer` holds."""
     match module:
         case nn.Conv2d():

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.operations import Apply, Function
-from atoll.spaces.pruned.plan import Plan
+from atoll.spaces.pruned.operations import Function, LayerCall
+from atoll.spaces.pruned.plan import NetworkPlan
 
 Step = tuple[Function | nn.Module, tuple[int, ...], int]  # what is called, the slots it reads, the slot it writes
 
@@ -17,7 +17,7 @@ Step = tuple[Function | nn.Module, tuple[int, ...], int]  # what is called, the 
 class Network(nn.Module):
     """Runs the nodes of a plan in their order."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         super().__init__()
         for name, layer in plan.layers.items():
             _attach(self, name, layer.module())
@@ -53,7 +53,7 @@ def _add(owner: nn.Module, name: str, module: nn.Module, path: str) -> None:
         ) from None
 
 
-def _steps(plan: Plan, network: nn.Module) -> tuple[Sequence[Step], int]:
+def _steps(plan: NetworkPlan, network: nn.Module) -> tuple[Sequence[Step], int]:
     """Values get slots, and a slot is free again after its value's last use: no activation is held too long."""
     last_use = {value: number for number, node in enumerate(plan.program, start=1) for value in node.of}
     slot_of = {0: 0}
@@ -61,7 +61,7 @@ def _steps(plan: Plan, network: nn.Module) -> tuple[Sequence[Step], int]:
     slots = 1
     steps: list[Step] = []
     for number, node in enumerate(plan.program, start=1):
-        call = network.get_submodule(node.name) if isinstance(node, Apply) else node.function()
+        call = network.get_submodule(node.name) if isinstance(node, LayerCall) else node.function()
         sources = tuple(slot_of[value] for value in node.of)
         free += sorted({slot_of[value] for value in node.of if last_use[value] == number})
         if not free:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.fields import Description, Flag, Margins, Number, Shape, Side, Sides, slid
+from atoll.spaces.pruned.fields import DescriptionPart, Flag, Margins, Number, Shape, Side, Sides, window_output
 
 Value = Annotated[int, Field(strict=True, ge=0)]  # 0 is the network's input, n the value of the program's n-th node
 Function = Callable[..., Tensor]
@@ -37,7 +37,7 @@ COMBINATIONS: dict[str, Function] = {
 }
 
 
-class Apply(Description):
+class LayerCall(DescriptionPart):
     """A layer with parameters, by its name."""
 
     op: Literal["layer"]
@@ -45,14 +45,14 @@ class Apply(Description):
     name: str
 
 
-class Unshaped(Description):
+class ShapePreserving(DescriptionPart):
     """What comes out has the shape of what comes in."""
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         return before[0]
 
 
-class Activation(Unshaped):
+class Activation(ShapePreserving):
     op: Literal["relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "mish"]
     of: tuple[Value]
 
@@ -60,7 +60,7 @@ class Activation(Unshaped):
         return ACTIVATIONS[self.op]
 
 
-class Gelu(Unshaped):
+class Gelu(ShapePreserving):
     op: Literal["gelu"]
     of: tuple[Value]
     approximate: Literal["none", "tanh"] = "none"
@@ -69,7 +69,7 @@ class Gelu(Unshaped):
         return partial(functional.gelu, approximate=self.approximate)
 
 
-class Sloped(Unshaped):
+class SlopedActivation(ShapePreserving):
     """`slope` is leaky_relu's negative slope, or elu's alpha."""
 
     op: Literal["leaky_relu", "elu"]
@@ -82,7 +82,7 @@ class Sloped(Unshaped):
         return partial(functional.leaky_relu, negative_slope=self.slope)
 
 
-class LogSoftmax(Unshaped):
+class LogSoftmax(ShapePreserving):
     """Over the classes: some networks end so, and cross-entropy is the same with and without it."""
 
     op: Literal["log_softmax"]
@@ -92,7 +92,7 @@ class LogSoftmax(Unshaped):
         return partial(functional.log_softmax, dim=1)
 
 
-class MaxPool(Description):
+class MaxPool(DescriptionPart):
     op: Literal["max_pool"]
     of: tuple[Value]
     kernel: Sides
@@ -107,11 +107,11 @@ class MaxPool(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         _check_padding(self.kernel, self.padding)
-        sides = slid(before[0], self.kernel, self.stride, self.padding, self.dilation, self.round_up)
+        sides = window_output(before[0], self.kernel, self.stride, self.padding, self.dilation, self.round_up)
         return (before[0][0], *sides)
 
 
-class AveragePool(Description):
+class AveragePool(DescriptionPart):
     op: Literal["average_pool"]
     of: tuple[Value]
     kernel: Sides
@@ -126,11 +126,11 @@ class AveragePool(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         _check_padding(self.kernel, self.padding)
-        sides = slid(before[0], self.kernel, self.stride, self.padding, (1, 1), self.round_up)
+        sides = window_output(before[0], self.kernel, self.stride, self.padding, (1, 1), self.round_up)
         return (before[0][0], *sides)
 
 
-class AdaptivePool(Description):
+class AdaptivePool(DescriptionPart):
     op: Literal["adaptive_average_pool", "adaptive_max_pool"]
     of: tuple[Value]
     size: tuple[Side, Side]
@@ -144,7 +144,7 @@ class AdaptivePool(Description):
         return (_image(before[0])[0], *self.size)
 
 
-class Mean(Description):
+class SpatialMean(DescriptionPart):
     """Over height and width; `keep` leaves two axes of length one."""
 
     op: Literal["mean"]
@@ -159,7 +159,7 @@ class Mean(Description):
         return (channels, 1, 1) if self.keep else (channels,)
 
 
-class Flatten(Description):
+class Flatten(DescriptionPart):
     """Everything of a sample in one row."""
 
     op: Literal["flatten"]
@@ -172,7 +172,7 @@ class Flatten(Description):
         return (prod(before[0]),)
 
 
-class Pair(Description):
+class Elementwise(DescriptionPart):
     """Two values, element by element; a channel's single number goes with its whole image."""
 
     op: Literal["add", "subtract", "multiply"]
@@ -193,7 +193,7 @@ class Pair(Description):
         return tuple(max(a, b) for a, b in zip(first, second, strict=True))
 
 
-class Constant(Description):
+class Constant(DescriptionPart):
     """A value and a number."""
 
     op: Literal["add_number", "multiply_number", "divide_number"]
@@ -209,7 +209,7 @@ class Constant(Description):
         return before[0]
 
 
-class Concatenate(Description):
+class Concatenate(DescriptionPart):
     """Channels of several values side by side."""
 
     op: Literal["concatenate"]
@@ -228,10 +228,20 @@ class Concatenate(Description):
 
 
 Operation = (
-    Activation | Gelu | Sloped | LogSoftmax | MaxPool | AveragePool | AdaptivePool | Mean | Flatten | Pair | Constant
+    Activation
+    | Gelu
+    | SlopedActivation
+    | LogSoftmax
+    | MaxPool
+    | AveragePool
+    | AdaptivePool
+    | SpatialMean
+    | Flatten
+    | Elementwise
+    | Constant
     | Concatenate
-)  # fmt: skip
-Node = Annotated[Apply | Operation, Field(discriminator="op")]
+)
+Node = Annotated[LayerCall | Operation, Field(discriminator="op")]
 
 
 def _concatenate(*values: Tensor) -> Tensor:

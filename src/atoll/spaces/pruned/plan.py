@@ -14,12 +14,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.fields import MOST_NODES, MOST_PARAMETERS, MOST_VALUES, Channels, Description, Shape, fault
-from atoll.spaces.pruned.layers import Known, Layer
-from atoll.spaces.pruned.operations import Apply, Node, Operation
+from atoll.spaces.pruned.fields import (
+    MOST_NODES,
+    MOST_PARAMETERS,
+    MOST_VALUES,
+    Channels,
+    DescriptionPart,
+    Shape,
+    first_fault,
+)
+from atoll.spaces.pruned.layers import Layer, LayerDescription
+from atoll.spaces.pruned.operations import LayerCall, Node, Operation
 
 
-class Described(Description):
+class NetworkDescription(DescriptionPart):
     """The fields of a description."""
 
     space: Literal["widths"]
@@ -30,34 +38,34 @@ class Described(Description):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """A checked description. `shapes[n]` is the shape of one sample of value n; value 0 is the input."""
 
     input: Shape
     classes: int
-    layers: Mapping[str, Known]  # in the order of their first use
-    program: Sequence[Apply | Operation]
+    layers: Mapping[str, LayerDescription]  # in the order of their first use
+    program: Sequence[LayerCall | Operation]
     shapes: Sequence[Shape]
 
-    def uses(self) -> list[tuple[str, Known, Shape, Shape]]:
+    def uses(self) -> list[tuple[str, LayerDescription, Shape, Shape]]:
         """Every use of a layer in the program's order: name, layer, shape before and after."""
         return [
             (node.name, self.layers[node.name], self.shapes[node.of[0]], self.shapes[number])
             for number, node in enumerate(self.program, start=1)
-            if isinstance(node, Apply)
+            if isinstance(node, LayerCall)
         ]
 
 
-_reader = TypeAdapter(Described)
+_reader = TypeAdapter(NetworkDescription)
 
 
-def read(arch: Mapping[str, Any]) -> Plan:
+def read(arch: Mapping[str, Any]) -> NetworkPlan:
     """The plan of a description, or an `ArchitectureError` that says what is wrong and where."""
     try:
         described = _reader.validate_python(dict(arch))
     except ValidationError as problem:
         raise ArchitectureError(
-            f"a network of space 'widths' cannot be read: {fault(problem)}", code="unreadable-architecture"
+            f"a network of space 'widths' cannot be read: {first_fault(problem)}", code="unreadable-architecture"
         ) from None
     layers = _in_use(described)
     _check_names(layers)
@@ -74,17 +82,17 @@ def read(arch: Mapping[str, Any]) -> Plan:
             f"its last value must have the shape [{described.classes}]",
             code="output-shape-mismatch",
         )
-    return Plan(described.input, described.classes, layers, described.program, shapes)
+    return NetworkPlan(described.input, described.classes, layers, described.program, shapes)
 
 
-def place(number: int, node: Apply | Operation) -> str:
+def place(number: int, node: LayerCall | Operation) -> str:
     """A node in words."""
-    return f"node {number} ({'layer ' + repr(node.name) if isinstance(node, Apply) else node.op})"
+    return f"node {number} ({'layer ' + repr(node.name) if isinstance(node, LayerCall) else node.op})"
 
 
-def _in_use(described: Described) -> dict[str, Known]:
+def _in_use(described: NetworkDescription) -> dict[str, LayerDescription]:
     """Layers in the order of their first use, which no spelling of the description can change."""
-    layers: dict[str, Known] = {}
+    layers: dict[str, LayerDescription] = {}
     read_by: set[int] = set()
     for number, node in enumerate(described.program, start=1):
         for value in node.of:
@@ -93,7 +101,7 @@ def _in_use(described: Described) -> dict[str, Known]:
                     f"{place(number, node)} reads value {value}, which is not there yet", code="value-not-computed"
                 )
             read_by.add(value)
-        if isinstance(node, Apply):
+        if isinstance(node, LayerCall):
             if node.name not in described.layers:
                 raise ArchitectureError(f"{place(number, node)}: there is no layer of this name", code="unknown-layer")
             layers.setdefault(node.name, described.layers[node.name])
@@ -108,7 +116,7 @@ def _in_use(described: Described) -> dict[str, Known]:
     return layers
 
 
-def _check_names(layers: Mapping[str, Known]) -> None:
+def _check_names(layers: Mapping[str, LayerDescription]) -> None:
     """Names become paths of modules: no empty parts, and no layer within a layer."""
     inner = set()
     for name in layers:
@@ -125,7 +133,7 @@ def _check_names(layers: Mapping[str, Known]) -> None:
             )
 
 
-def _shapes(described: Described, layers: Mapping[str, Known]) -> list[Shape]:
+def _shapes(described: NetworkDescription, layers: Mapping[str, LayerDescription]) -> list[Shape]:
     if len(described.input) == 2:
         raise ArchitectureError(
             f"input = {list(described.input)}: give [features] for a table or [channels, height, width] for images",
@@ -136,7 +144,7 @@ def _shapes(described: Described, layers: Mapping[str, Known]) -> list[Shape]:
     for number, node in enumerate(described.program, start=1):
         before = [shapes[value] for value in node.of]
         try:
-            shapes.append(layers[node.name].shape(before[0]) if isinstance(node, Apply) else node.shape(before))
+            shapes.append(layers[node.name].shape(before[0]) if isinstance(node, LayerCall) else node.shape(before))
         except ArchitectureError as problem:
             problem.args = (f"{place(number, node)}: {problem}",)
             raise  # with its code

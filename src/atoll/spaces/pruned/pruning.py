@@ -23,7 +23,7 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces import canonical, cost
 from atoll.spaces.pruned.couplings import Couplings, Segment, couplings, sides
-from atoll.spaces.pruned.layers import Convolution, Known, Linear
+from atoll.spaces.pruned.layers import Convolution, LayerDescription, Linear
 from atoll.spaces.pruned.plan import read
 
 JOINT = "+"  # between the names of units that are pruned as one
@@ -54,7 +54,7 @@ def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]
     group_of: dict[str, int] = {}
     for number, words in enumerate(groups):
         for word in words:
-            for unit in _meant(word, units):
+            for unit in _matching(word, units):
                 if group_of.setdefault(unit.name, number) != number:
                     raise ArchitectureError(
                         f"unit {unit.name!r} is in two groups, by {word!r} in the second: put the groups together",
@@ -76,14 +76,6 @@ def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]
                 )
             )
     return result
-
-
-def least_width(arch: Mapping[str, Any], unit: Unit | str) -> int:
-    """The fewest filters a unit may keep: one (in each group, where there are groups)."""
-    name = unit.name if isinstance(unit, Unit) else unit
-    widths = _Prunable.of(arch).widths
-    _members(widths, name)
-    return 1
 
 
 def narrowed(arch: Mapping[str, Any], unit_name: str, keep: int) -> dict[str, Any]:
@@ -119,7 +111,7 @@ def filter_norms(arch: Mapping[str, Any], weights: Tensors, unit_name: str) -> A
     return network.norms(weights, unit_name)
 
 
-def _meant(word: str, units: Sequence[Unit]) -> list[Unit]:
+def _matching(word: str, units: Sequence[Unit]) -> list[Unit]:
     meant = [unit for unit in units if unit.name == word]
     if not meant:
         meant = [unit for unit in units if any(f"{name}.".startswith(f"{word}.") for name in unit.layers)]
@@ -155,7 +147,7 @@ class _Prunable:
     """A network with its units: `widths` is how many filters each has."""
 
     arch: Mapping[str, Any]
-    layers: Mapping[str, Known]
+    layers: Mapping[str, LayerDescription]
     found: Couplings
     widths: Mapping[str, int]
 

@@ -33,7 +33,7 @@ def fitted_start(
 
     `auto` is a thin ConvNet for images of 8x8 and more (it is what the pruning paper shrinks), else an MLP.
     """
-    if is_own(model):
+    if is_user_model(model):
         for name, value in (("hidden", hidden), ("widths", widths), ("width", width)):
             if value is not None:
                 raise ConfigError(
@@ -65,28 +65,28 @@ def start_architecture(
     width: float | None = None,
 ) -> dict[str, Any]:
     """The network as a description that pruning can change (space `widths`)."""
-    if is_own(model):
-        return describe(own_module(model, schema), schema.shape, schema.outputs)
+    if is_user_model(model):
+        return describe(user_module(model, schema), schema.shape, schema.outputs)
     decided = fitted_start(model, schema, hidden, widths, width)
     return from_fixed(architecture_for(decided["model"], schema, decided["hidden"], decided["widths"]))
 
 
-def is_own(model: str) -> bool:
+def is_user_model(model: str) -> bool:
     return ":" in model
 
 
-def own_weights(model: str, schema: Schema) -> Tensors:
+def user_weights(model: str, schema: Schema) -> Tensors:
     """The parameters that the user's function gave its module: a function that loads a trained network, as a rule."""
-    if not is_own(model):
+    if not is_user_model(model):
         raise ConfigError(
             f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead",
             code="inapplicable-setting",
         )
-    module = own_module(model, schema)
+    module = user_module(model, schema)
     return Tensors({name: p.detach().cpu().float().numpy().copy() for name, p in module.named_parameters()})
 
 
-def own_module(reference: str, schema: Schema) -> nn.Module:
+def user_module(reference: str, schema: Schema) -> nn.Module:
     """What the user's function returns for (shape of a row, number of classes). It runs here, on the server only."""
     maker = _function(reference)
     try:

@@ -16,11 +16,11 @@ from torch import Tensor, fx, nn
 
 from atoll.errors import ArchitectureError
 from atoll.spaces import fixed
-from atoll.spaces.pruned.follow import Follower
 from atoll.spaces.pruned.layers import is_layer
 from atoll.spaces.pruned.network import Network
 from atoll.spaces.pruned.plan import read
-from atoll.spaces.pruned.spelling import MODULES
+from atoll.spaces.pruned.program import ProgramBuilder
+from atoll.spaces.pruned.torch_calls import MODULES
 
 CLOSE = 1e-3  # relative: a wrong description is off by far more, rounding by far less
 
@@ -30,15 +30,15 @@ def describe(module: nn.Module, shape: Sequence[int], classes: int) -> dict[str,
 
     The module is left as it is. If it has weights, the description is run beside it, once, and must agree.
     """
-    follower = Follower(module, tuple(shape))
+    builder = ProgramBuilder(module, tuple(shape))
     try:
-        follower.follow(_traced(module))
-        _check_ties(module, follower)
+        builder.follow(_traced(module))
+        _check_ties(module, builder)
         arch = {
             "space": "widths",
             "input": [int(size) for size in shape],
             "classes": int(classes),
-            **_needed(follower),
+            **_needed(builder),
         }
         with torch.device("meta"):  # constructors would draw weights from the global random state
             network = Network(read(arch))
@@ -83,33 +83,33 @@ def _traced(module: nn.Module) -> fx.Graph:
         ) from None
 
 
-def _needed(follower: Follower) -> dict[str, Any]:
+def _needed(builder: ProgramBuilder) -> dict[str, Any]:
     """Layers and program without what the answer does not depend on, values numbered anew."""
-    answer = next(value for node, value in reversed(follower.seen.items()) if node.op == "output")
+    answer = next(value for node, value in reversed(builder.seen.items()) if node.op == "output")
     needed, ahead = set(), [int(answer)]
     while ahead:
         value = ahead.pop()
         if value and value not in needed:
             needed.add(value)
-            ahead += follower.program[value - 1]["of"]
+            ahead += builder.program[value - 1]["of"]
     if not needed:
         raise ArchitectureError("its answer is its input: there is nothing to build", code="empty-network")
     number = {0: 0} | {value: place for place, value in enumerate(sorted(needed), start=1)}
     program = [
         {**node, "of": [number[value] for value in node["of"]]}
-        for value, node in enumerate(follower.program, start=1)
+        for value, node in enumerate(builder.program, start=1)
         if value in needed
     ]
     used = {node["name"] for node in program if "name" in node}
     return {
-        "layers": {name: layer.plain() for name, layer in follower.layers.items() if name in used},
+        "layers": {name: layer.plain() for name, layer in builder.layers.items() if name in used},
         "program": program,
     }
 
 
-def _check_ties(module: nn.Module, follower: Follower) -> None:
+def _check_ties(module: nn.Module, builder: ProgramBuilder) -> None:
     owners: dict[int, str] = {}
-    for name in follower.layers:
+    for name in builder.layers:
         for parameter in module.get_submodule(name).parameters():
             owner = owners.setdefault(id(parameter), name)
             if owner != name:

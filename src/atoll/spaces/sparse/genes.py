@@ -57,7 +57,7 @@ class Chromosome:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ChromosomeLayout:
     """How a kind of network is laid out on a chromosome."""
 
     layers: Mapping[str, tuple[int, int, int]]  # setting -> most layers, bits of a layer, most of a layer
@@ -74,8 +74,8 @@ class Layout:
 
 
 LAYOUTS = {
-    "mlp": Layout({"hidden": (4, 8, 256)}, kernel=False),
-    "cnn": Layout({"filters": (3, 6, 64), "hidden": (3, 8, 256)}, kernel=True),
+    "mlp": ChromosomeLayout({"hidden": (4, 8, 256)}, kernel=False),
+    "cnn": ChromosomeLayout({"filters": (3, 6, 64), "hidden": (3, 8, 256)}, kernel=True),
 }
 
 
@@ -167,7 +167,7 @@ def repair(model: str, chromosome: Chromosome) -> Chromosome:
     return Chromosome(np.array(fixed), within)
 
 
-def _layout(model: str) -> Layout:
+def _layout(model: str) -> ChromosomeLayout:
     if model not in LAYOUTS:
         raise ArchitectureError(
             f"unknown model {model!r} of a chromosome; {nearest(str(model), LAYOUTS)}", code="unknown-model"

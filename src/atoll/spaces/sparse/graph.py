@@ -59,13 +59,13 @@ def _masks(description: str) -> Mapping[str, Mask]:
     return found
 
 
-def along(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
+def pack(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
     """Weights as they travel: each sparse matrix as the vector of its connections, everything else as it is."""
     graphs = masks(arch)
     return Tensors({name: array[graphs[name]] if name in graphs else array for name, array in weights.items()})
 
 
-def spread(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
+def unpack(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
     """The inverse of `along`: whole matrices, zero where there is no connection."""
     graphs = masks(arch)
     return Tensors({name: _placed(array, graphs.get(name)) for name, array in weights.items()})

@@ -24,9 +24,9 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces import fixed
 from atoll.spaces.cost import Cost, measured_cost
-from atoll.spaces.sparse.graph import along, masks, spread
+from atoll.spaces.sparse.graph import masks, pack, unpack
 
-__all__ = ["MODELS", "along", "build", "connections", "cost", "initial", "masks", "matrices", "spread", "standard"]
+__all__ = ["MODELS", "build", "connections", "cost", "initial", "masks", "matrices", "pack", "standard", "unpack"]
 
 MODELS = ("mlp", "cnn")
 OWN = frozenset({"epsilon", "graph", "xi", "lr"})

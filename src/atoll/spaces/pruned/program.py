@@ -18,10 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 from torch import fx, nn
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.fields import Shape, fault
-from atoll.spaces.pruned.layers import Known, described, is_layer
-from atoll.spaces.pruned.operations import Apply, Node, Operation
-from atoll.spaces.pruned.spelling import FUNCTIONS, MODULES, Spelled
+from atoll.spaces.pruned.fields import Shape, first_fault
+from atoll.spaces.pruned.layers import LayerDescription, described, is_layer
+from atoll.spaces.pruned.operations import LayerCall, Node, Operation
+from atoll.spaces.pruned.torch_calls import FUNCTIONS, MODULES, NodeData
 
 ROWS = 1_000_003  # stands for the number of rows: no other size of a network is this prime
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -37,23 +37,23 @@ RESHAPING = ("view", "reshape", "flatten", "squeeze")
 TORCH = str(Path(torch.__file__).parent)
 HOMES = ("torch", "torch.nn.functional", "torch._C._nn", "_operator", "builtins")
 
-_node: TypeAdapter[Apply | Operation] = TypeAdapter(Node)
+_node: TypeAdapter[LayerCall | Operation] = TypeAdapter(Node)
 
 
 class Value(int):
     """The number of a value."""
 
 
-class Loose(int):
+class VariableSize(int):
     """A number that depends on the rows of a batch or on a width."""
 
 
-class Follower:
+class ProgramBuilder:
     """Collects `layers` and `program` of a module, call by call."""
 
     def __init__(self, module: nn.Module, shape: Shape) -> None:
         self.module = module
-        self.layers: dict[str, Known] = {}
+        self.layers: dict[str, LayerDescription] = {}
         self.program: list[dict[str, Any]] = []
         self.shapes: list[Shape] = [shape]
         self.seen: dict[fx.Node, Any] = {}
@@ -62,7 +62,7 @@ class Follower:
         """Every call in its order; a fault names the call."""
         for node in graph.nodes:
             try:
-                self.seen[node] = self._taken(node)
+                self.seen[node] = self._result(node)
             except ArchitectureError as problem:
                 problem.args = (f"{problem} ({where(node)})",)
                 raise  # with its code
@@ -73,7 +73,7 @@ class Follower:
                     f"{name_of(node)} is called in an unknown way: {line} ({where(node)})", code="unsupported-arguments"
                 ) from None
 
-    def _taken(self, node: fx.Node) -> Any:
+    def _result(self, node: fx.Node) -> Any:
         if node.op == "placeholder":
             return self._argument(node)
         if node.op == "get_attr":
@@ -117,15 +117,15 @@ class Follower:
             )
         if is_layer(module):
             self.layers[name] = described(module)
-            return self._put({"op": "layer", "of": [value], "name": name})
+            return self._append({"op": "layer", "of": [value], "name": name})
         if type(module) not in MODULES:
             raise unknown(f"layer {name!r} of class {type(module).__name__}")
         function, attributes = MODULES[type(module)]
         settings = {attribute: getattr(module, attribute) for attribute in attributes}
         if function in RESHAPING:
             return self._reshaped(function, [value], settings)
-        result = self._spelled(function, [value], settings)
-        return self._instead(value, result) if settings.get("inplace") else result
+        result = self._call(function, [value], settings)
+        return self._replace_value(value, result) if settings.get("inplace") else result
 
     def _function(self, name: str, node: fx.Node, arguments: Any, settings: Any) -> Any:
         """A value, or a whole number or sizes."""
@@ -136,10 +136,10 @@ class Follower:
             isinstance(number, int) and not isinstance(number, Value) for number in arguments
         ):
             result = ARITHMETIC[name](*arguments)
-            return Loose(result) if any(isinstance(number, Loose) for number in arguments) else result
+            return VariableSize(result) if any(isinstance(number, VariableSize) for number in arguments) else result
         if name in RESHAPING:
             return self._reshaped(name, arguments, settings)
-        if any(isinstance(number, Loose) for number in (*arguments, *settings.values())):
+        if any(isinstance(number, VariableSize) for number in (*arguments, *settings.values())):
             raise ArchitectureError(
                 f"{name} takes a number of rows or channels, which pruning changes: give a fixed number",
                 code="shape-dependent-argument",
@@ -150,18 +150,18 @@ class Follower:
         if name in PAIRS or name in NUMBERS or name == "neg":
             result = self._combined(name, arguments, settings)
         elif name in FUNCTIONS:
-            result = self._spelled(name, arguments, settings)
+            result = self._call(name, arguments, settings)
         else:
             raise unknown(name_of(node))
-        return self._instead(first, result) if in_place else result
+        return self._replace_value(first, result) if in_place else result
 
-    def _instead(self, old: Any, new: Value) -> Value:
+    def _replace_value(self, old: Any, new: Value) -> Value:
         """Changed in place: whoever reads the old value from now on reads the new one."""
         self.seen |= {node: new for node, value in self.seen.items() if isinstance(value, Value) and value == old}
         return new
 
-    def _spelled(self, name: str, arguments: Any, settings: Any) -> Value:
-        return self._put(FUNCTIONS[name](*arguments, **settings))
+    def _call(self, name: str, arguments: Any, settings: Any) -> Value:
+        return self._append(FUNCTIONS[name](*arguments, **settings))
 
     def _combined(self, name: str, arguments: Any, settings: Any) -> Value:
         arguments = [*arguments, *(settings[key] for key in ("input", "other") if key in settings)]
@@ -170,12 +170,12 @@ class Follower:
                 f"{name} with {', '.join(settings)}: only its plain form is known", code="unsupported-arguments"
             )
         if name == "neg":
-            return self._put({"op": "multiply_number", "of": [arguments[0]], "number": -1.0})
+            return self._append({"op": "multiply_number", "of": [arguments[0]], "number": -1.0})
         first, second = arguments
         if isinstance(first, Value) and isinstance(second, Value):
             if name not in PAIRS:
                 raise unknown(f"{name} of two values")
-            return self._put({"op": PAIRS[name], "of": [first, second]})
+            return self._append({"op": PAIRS[name], "of": [first, second]})
         if isinstance(second, Value):  # a number comes first
             if name == "sub":
                 second, name = self._combined("neg", [second], {}), "add"
@@ -186,12 +186,12 @@ class Follower:
             name, second = "add", -second
         if name == "add" and second == 0:
             return Value(first)
-        return self._put({"op": NUMBERS[name], "of": [first], "number": float(second)})
+        return self._append({"op": NUMBERS[name], "of": [first], "number": float(second)})
 
     def _size(self, name: str, arguments: Any) -> Any:
         owner, *rest = arguments
         if isinstance(owner, Value) and name != "getitem":
-            sizes = (Loose(ROWS), Loose(self.shapes[owner][0]), *self.shapes[owner][1:])
+            sizes = (VariableSize(ROWS), VariableSize(self.shapes[owner][0]), *self.shapes[owner][1:])
             if name == "dim":
                 return len(sizes)
             if name == "getattr" and rest[0] != "shape":
@@ -213,22 +213,22 @@ class Follower:
         if after == before:
             return Value(value)
         if after == (ROWS, prod(before[1:])):
-            return self._put({"op": "flatten", "of": [value]})
+            return self._append({"op": "flatten", "of": [value]})
         names = ["rows" if size == ROWS else size for size in after]
         raise ArchitectureError(
             f"{name} to {names}: only x.flatten(1), one row for each sample, is known", code="unsupported-reshape"
         )
 
-    def _put(self, spelled: Spelled) -> Value:
+    def _append(self, spelled: NodeData) -> Value:
         """Append a node, checked; its value."""
         if "op" not in spelled:
             return Value(spelled["of"][0])
         try:
             node = _node.validate_python(spelled)
         except ValidationError as problem:
-            raise ArchitectureError(f"{spelled['op']}: {fault(problem)}", code="unsupported-arguments") from None
+            raise ArchitectureError(f"{spelled['op']}: {first_fault(problem)}", code="unsupported-arguments") from None
         before = [self.shapes[value] for value in node.of]
-        layer = self.layers[node.name] if isinstance(node, Apply) else None
+        layer = self.layers[node.name] if isinstance(node, LayerCall) else None
         self.shapes.append(layer.shape(before[0]) if layer else node.shape(before))  # type: ignore[union-attr]
         self.program.append(node.plain())
         return Value(len(self.program))

@@ -13,20 +13,20 @@ from torch import nn
 
 from atoll.errors import ArchitectureError
 
-Spelled = dict[str, Any]  # a node of a program; {"of": [value]} alone stands for the value itself
+NodeData = dict[str, Any]  # a node of a program; {"of": [value]} alone stands for the value itself
 Size = int | Sequence[int]
 
 
-def plain(op: str) -> Callable[..., Spelled]:
+def plain(op: str) -> Callable[..., NodeData]:
     """An operation on one value without settings."""
 
-    def spelled(input: int, inplace: bool = False) -> Spelled:
+    def spelled(input: int, inplace: bool = False) -> NodeData:
         return {"op": op, "of": [input]}
 
     return spelled
 
 
-def softplus(input: int, beta: float = 1, threshold: float = 20) -> Spelled:
+def softplus(input: int, beta: float = 1, threshold: float = 20) -> NodeData:
     if (beta, threshold) != (1, 20):
         raise ArchitectureError(
             f"softplus with beta {beta} and threshold {threshold}: only 1 and 20 are known",
@@ -35,19 +35,19 @@ def softplus(input: int, beta: float = 1, threshold: float = 20) -> Spelled:
     return {"op": "softplus", "of": [input]}
 
 
-def gelu(input: int, approximate: str = "none") -> Spelled:
+def gelu(input: int, approximate: str = "none") -> NodeData:
     return {"op": "gelu", "of": [input], "approximate": approximate}
 
 
-def leaky_relu(input: int, negative_slope: float = 0.01, inplace: bool = False) -> Spelled:
+def leaky_relu(input: int, negative_slope: float = 0.01, inplace: bool = False) -> NodeData:
     return {"op": "leaky_relu", "of": [input], "slope": float(negative_slope)}
 
 
-def elu(input: int, alpha: float = 1.0, inplace: bool = False) -> Spelled:
+def elu(input: int, alpha: float = 1.0, inplace: bool = False) -> NodeData:
     return {"op": "elu", "of": [input], "slope": float(alpha)}
 
 
-def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Spelled:
+def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> NodeData:
     if (min_val, max_val) != (0, 6):
         raise ArchitectureError(
             f"hardtanh between {min_val} and {max_val}: only 0 and 6, which is relu6, are known",
@@ -56,7 +56,7 @@ def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: b
     return {"op": "relu6", "of": [input]}
 
 
-def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype: object = None) -> Spelled:
+def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype: object = None) -> NodeData:
     if dim not in (1, -1) or dtype is not None:
         raise ArchitectureError(
             f"log_softmax over axis {dim}: only the classes' axis, 1, is known", code="unsupported-arguments"
@@ -64,7 +64,7 @@ def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype:
     return {"op": "log_softmax", "of": [input]}
 
 
-def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = False) -> Spelled:
+def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = False) -> NodeData:
     if p > 0 and training:
         raise ArchitectureError(
             f"dropout with p = {p}: it draws from torch's global random state, so that no run could be repeated; "
@@ -74,7 +74,7 @@ def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = F
     return {"of": [input]}
 
 
-def identity(input: int) -> Spelled:
+def identity(input: int) -> NodeData:
     return {"of": [input]}
 
 
@@ -86,7 +86,7 @@ def max_pool(
     dilation: Size = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Spelled:
+) -> NodeData:
     if return_indices:
         raise ArchitectureError(
             "max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
@@ -103,7 +103,7 @@ def average_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Spelled:
+) -> NodeData:
     if divisor_override is not None:
         raise ArchitectureError(
             "avg_pool2d with divisor_override: leave it out and scale the result", code="unsupported-arguments"
@@ -114,11 +114,11 @@ def average_pool(
     }  # fmt: skip
 
 
-def adaptive_average_pool(input: int, output_size: Size) -> Spelled:
+def adaptive_average_pool(input: int, output_size: Size) -> NodeData:
     return {"op": "adaptive_average_pool", "of": [input], "size": two(output_size)}
 
 
-def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = False) -> Spelled:
+def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = False) -> NodeData:
     if return_indices:
         raise ArchitectureError(
             "adaptive_max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
@@ -126,7 +126,7 @@ def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = Fals
     return {"op": "adaptive_max_pool", "of": [input], "size": two(output_size)}
 
 
-def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: object = None) -> Spelled:
+def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: object = None) -> NodeData:
     axes = sorted(axis % 4 for axis in ((dim,) if isinstance(dim, int) else dim or ()))
     if axes != [2, 3] or dtype is not None:
         raise ArchitectureError(
@@ -135,7 +135,7 @@ def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: obje
     return {"op": "mean", "of": [input], "keep": keepdim}
 
 
-def concatenate(tensors: Sequence[int], dim: int = 0) -> Spelled:
+def concatenate(tensors: Sequence[int], dim: int = 0) -> NodeData:
     if dim not in (1, -3):
         raise ArchitectureError(
             f"cat along axis {dim}: only the channels' axis, 1, is known", code="unsupported-arguments"
@@ -143,7 +143,7 @@ def concatenate(tensors: Sequence[int], dim: int = 0) -> Spelled:
     return {"op": "concatenate", "of": list(tensors)}
 
 
-FUNCTIONS: dict[str, Callable[..., Spelled]] = {
+FUNCTIONS: dict[str, Callable[..., NodeData]] = {
     **{name: plain(name) for name in ("relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "mish")},
     "softplus": softplus,
     "gelu": gelu,
