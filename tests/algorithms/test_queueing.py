@@ -1,4 +1,4 @@
-"""Candidates and groups: random free ones first, then the queue of whoever is free first."""
+"""Candidates and groups: random idle groups first, then the group that becomes idle first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_next_goes_to_the_group_that_is_free_first() -> None:
         assert sorted(groups[:2]) == [0, 1] and groups[2:] == [1, 0]
 
 
-def test_places_are_kept_and_what_is_there_already_counts() -> None:
+def test_groups_are_retained_and_their_work_counts() -> None:
     """Groups 0 and 1 are busy until 10 and 12, so the one without a place takes group 2, and the next one too."""
     groups = assign_groups([10.0, 12.0, 4.0, 4.0], [0, 1, None, None], NONE[:4], [1.0] * 3, stream(1, "test"))
     assert groups == [0, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""Our genomes as neat-python's, which is the oracle: random genomes, conversion both ways, its answers."""
+"""neat-python as the oracle: random genomes, conversion in both directions, and its outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guests, elites and the best so far."""
+"""Migrants, elites and the best so far."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_island_survives_being_put_aside() -> None:
     assert wire.encode(left.to_plain(), digests=False) == wire.encode(right.to_plain(), digests=False)
 
 
-def test_guests_replace_worse_residents_in_order_while_strictly_better() -> None:
+def test_migrants_replace_worse_residents_in_order_while_strictly_better() -> None:
     home = island(0)
     fitness = np.linspace(0.10, 0.29, 20)  # residents 0, 1, 2, ... are the worst
     home = replace(home, fitness=fitness, best_fitness=0.29, best=home.population[19])

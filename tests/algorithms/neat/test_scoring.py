@@ -1,4 +1,4 @@
-"""Answers of a network worked out by hand; figures against scikit-learn."""
+"""Outputs of a network computed by hand; metrics compared with scikit-learn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def network(activation: int = 2, aggregation: int = 0, enabled: bool = True) -> 
     return population_from_rows([nodes], [connections])
 
 
-def test_answers_by_hand() -> None:
+def test_outputs_by_hand() -> None:
     x = np.array([[1.0, 2.0]])
     assert outputs(network(2, 0), x, 1)[0, 0, 0] == pytest.approx(0.5 + 2 * 5.25 - 2)
     assert outputs(network(2, 1), x, 1)[0, 0, 0] == pytest.approx(0.5 + 2 * 6.25 - 2)
@@ -72,13 +72,13 @@ def test_values_on_an_edge_belong_below() -> None:
     assert scoring.predicted_classes(values, [0.5, 1.5]).tolist() == [[0, 0, 1, 1, 2, 0]]
 
 
-def test_of_equal_answers_the_first_class_wins() -> None:
+def test_ties_go_to_the_first_class() -> None:
     assert scoring.predicted_classes(np.zeros((1, 2, 1)), ()).tolist() == [[0]]
     assert scoring.predicted_classes(np.zeros((1, 3, 1)), ()).tolist() == [[0]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))
-def test_figures_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+def test_metrics_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     from sklearn.metrics import accuracy_score, f1_score, recall_score
 
     true, found = np.array(pairs).T

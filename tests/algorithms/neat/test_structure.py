@@ -39,7 +39,7 @@ def test_a_node_goes_with_its_connections_and_outputs_stay() -> None:
     assert len(nodes) == 1
 
 
-def test_a_circle_is_closed_only_in_recurrent_networks() -> None:
+def test_cycles_occur_only_in_recurrent_networks() -> None:
     first, second = split_name(0, OUT, 1), split_name(1, OUT, 1)
     connections = [[first, second, 1.0, True], [second, OUT, 1.0, True]]
     assert creates_cycle(connections, second, first) and creates_cycle(connections, first, first)
@@ -61,7 +61,7 @@ def test_limits_hold() -> None:
 
 @given(configurations, st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_whatever_is_bred_is_sound(told: NeatSettings, seed: int) -> None:
+def test_all_offspring_are_valid(told: NeatSettings, seed: int) -> None:
     population = grown(told, seed, 0)
     for place in range(len(population)):
         assert problem_of(population[place], GenomeLimits.of(told)) == ""

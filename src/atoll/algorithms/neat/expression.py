@@ -1,4 +1,4 @@
-"""The network that a genome stands for: what is enabled and reaches an output, in the order of computing."""
+"""The network a genome expresses: enabled connections and nodes that reach an output, in order of computation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from atoll.algorithms.neat.population import (
 
 @dataclass(frozen=True)
 class ExpressedNode:
-    """One node as it is computed: `activation(bias + response * aggregation(weight * value of each source))`."""
+    """One node; its value is `activation(bias + response * aggregation(weight * value of each source))`."""
 
     name: int
     activation: str
@@ -36,7 +36,7 @@ def node_label(name: int) -> str:
 
 
 def name_from_label(text: str) -> int:
-    """The inverse of `word`; a `ValueError` if it is none."""
+    """The inverse of `node_label`; raises a `ValueError` for anything else."""
     kind, digits = text[:1], text[1:]
     if kind == "h" and len(digits) == 16:
         name = int(digits, 16)
@@ -44,11 +44,11 @@ def name_from_label(text: str) -> int:
             return name
     elif kind in ("i", "o") and digits.isdecimal() and int(digits) < OUTPUTS_FROM:
         return int(digits) + (OUTPUTS_FROM if kind == "o" else 0)
-    raise ValueError(f"{text!r} is no name of a node: i3, o0 or h and 16 hexadecimal digits")
+    raise ValueError(f"{text!r} is not a node label: give i3, o0, or h and 16 hexadecimal digits")
 
 
 def expressed(genome: Population) -> Population:
-    """The genome without genes that have no effect: disabled connections, and nodes that reach no output."""
+    """The genome without genes that have no effect: disabled connections and nodes that reach no output."""
     connections = [
         [source, target, weight, True]
         for source, target, weight, enabled in zip(
@@ -64,13 +64,12 @@ def expressed(genome: Population) -> Population:
         needed |= more
     columns = (genome.node, genome.bias, genome.response, genome.activation, genome.aggregation)
     rows = [list(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    kept = [connection for connection in connections if connection[1] in needed]
-    return population_from_rows([[row for row in rows if row[0] in needed]], [kept])
+    effective = [connection for connection in connections if connection[1] in needed]
+    return population_from_rows([[row for row in rows if row[0] in needed]], [effective])
 
 
 def nodes_in_order(genome: Population, recurrent: bool = False) -> list[ExpressedNode]:
-    """The nodes of an expressed feed-forward genome so that every node comes after those it reads; of a recurrent
-    one, as they are listed."""
+    """The nodes of an expressed genome: sources before targets if it is feed-forward, in genome order if recurrent."""
     entering: dict[int, list[tuple[int, float]]] = {name: [] for name in genome.node.tolist()}
     for source, target, weight in zip(
         genome.source.tolist(), genome.target.tolist(), genome.weight.tolist(), strict=True
@@ -96,19 +95,19 @@ def _ordered(nodes: list[ExpressedNode]) -> list[ExpressedNode]:
     while waiting:
         ready = [node for node in waiting if all(is_input(name) or name in done for name, _ in node.connections)]
         if not ready:
-            raise ValueError("a feed-forward network must not have circles")
+            raise ValueError("a feed-forward network must not have cycles")
         done |= {node.name: node for node in ready}
         waiting = [node for node in waiting if node.name not in done]
     return list(done.values())
 
 
 def used_inputs(network: Population) -> list[int]:
-    """Numbers of the inputs that an expressed network reads, ascending."""
+    """Indices of the inputs that an expressed network reads, ascending."""
     return sorted({name for name in network.source.tolist() if is_input(name)})
 
 
 def structure(network: Population) -> dict[str, Any]:
-    """An expressed genome's structure as plain data: node names with their functions, and connections' two ends."""
+    """An expressed genome's structure as plain data: node labels with functions, and the ends of each connection."""
     nodes = zip(network.node.tolist(), network.activation.tolist(), network.aggregation.tolist(), strict=True)
     return {
         "nodes": [[node_label(name), ACTIVATIONS[code], AGGREGATIONS[how]] for name, code, how in nodes],

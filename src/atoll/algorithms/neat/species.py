@@ -1,4 +1,4 @@
-"""Species: who is like whom. The rules are neat-python's."""
+"""Genetic distance and speciation, by neat-python's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Distances = npt.NDArray[np.float64]
 def distances(
     population: Population, alignment: Alignment, one: int, others: Ends, settings: NeatSettings
 ) -> Distances:
-    """From the genome at `one` to each of `others`."""
+    """Genetic distances from the genome at `one` to each of `others`."""
     nodes, connections = (
         _part(population.node_ends, alignment.nodes.number, alignment.nodes.place, one, others),
         _part(population.connection_ends, alignment.connections.number, alignment.connections.place, one, others),
@@ -67,11 +67,11 @@ UNASSIGNED = -1
 
 @dataclass(frozen=True)
 class Species:
-    """All species of a population; row `i` of every column is species `number[i]`, in ascending order."""
+    """All species of a population; row `i` of every column describes species `number[i]`, ascending."""
 
     number: Ends
-    improved: Ends  # the generation in which its best fitness last rose
-    peak: Scores  # the best fitness it ever had; minus infinity before the first look
+    improved: Ends  # the generation of its last improvement
+    peak: Scores  # its best fitness so far; minus infinity before the first evaluation
     representatives: Population
     next_number: int
 
@@ -89,7 +89,7 @@ class Species:
         return cls(**{**plain, "representatives": Population.from_plain(plain["representatives"])})
 
     def take(self, rows: Ends) -> Species:
-        """The species of these rows only."""
+        """The species in these rows."""
         representatives = self.representatives.take(rows)
         return Species(self.number[rows], self.improved[rows], self.peak[rows], representatives, self.next_number)
 
@@ -97,10 +97,10 @@ class Species:
 def speciate(
     population: Population, before: Species | None, generation: int, settings: NeatSettings
 ) -> tuple[Ends, Species]:
-    """The species number of each genome, and the species, none of them empty.
+    """The species number of each genome, and the non-empty species.
 
-    Each species that lives on is led by the genome nearest to its old representative; then every other genome, in
-    order, joins the nearest leader within the threshold or begins a species of its own.
+    The genome nearest to a surviving species' old representative leads it. Every other genome, in order, joins the
+    nearest leader within the threshold or founds a new species.
     """
     everyone = population if before is None else joined([population, before.representatives])
     alignment = align(everyone)
@@ -117,7 +117,7 @@ def speciate(
 
 
 def _join(member: Ends, leaders: list[int], everyone: Population, alignment: Alignment, settings: NeatSettings) -> None:
-    """Fill in `member` (rows of `leaders`) for all genomes that have none; new leaders are appended."""
+    """Assign all remaining genomes in `member` to rows of `leaders`; new leaders are appended."""
     genomes = np.arange(len(member))
     nearest = np.full(len(member), settings.threshold)
     closest = np.full(len(member), UNASSIGNED, np.int64)
@@ -133,7 +133,7 @@ def _join(member: Ends, leaders: list[int], everyone: Population, alignment: Ali
     while True:
         alone = np.flatnonzero((member[start:] == UNASSIGNED) & (closest[start:] == UNASSIGNED))
         stop = start + int(alone[0]) if len(alone) else len(member)
-        # Those before the next loner have made their choice: a species that begins later is not open to them.
+        # Genomes before the next founder are final: they cannot join species founded later.
         free = member[start:stop] == UNASSIGNED
         member[start:stop][free] = closest[start:stop][free]
         if stop == len(member):
