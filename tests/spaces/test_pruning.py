@@ -156,7 +156,7 @@ def test_the_papers_networks_have_the_papers_units() -> None:
     assert [unit.width for unit in units(from_fixed(CONVNET))] == CONVNET["widths"]
 
 
-def test_residual_stages_are_one_unit_and_the_answer_is_none() -> None:
+def test_residual_stages_are_one_unit_and_the_output_layer_is_not_a_unit() -> None:
     found = units(from_fixed(RESNET))
     assert len(found) == 4 + 8  # a stage each, and the inside of each of the eight blocks
     assert found[0] == Unit("0.0", 4, ("0.0", "1.branch.1", "2.branch.1"))
@@ -287,7 +287,7 @@ def test_what_cannot_be_pruned_is_named(name: str, keep: int, code: str, named: 
         prune(arch, initial(arch, np.random.default_rng(0)), name, keep)
 
 
-def test_several_units_have_no_norms_of_their_own() -> None:
+def test_a_group_of_units_has_no_filter_norms() -> None:
     arch = from_fixed(CONVNET)
     with refused(ArchitectureError, "several-units", "'0.0+1.0'"):
         filter_norms(arch, initial(arch, np.random.default_rng(0)), "0.0+1.0")

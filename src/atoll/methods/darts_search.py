@@ -67,7 +67,9 @@ class DartsConfig(MethodConfig):
             raise ConfigError(
                 f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer", code="network-too-large"
             )
-        found = darts.found(supernet, _ANY, self.retrain_channels, self.retrain_cells)  # what does not fit is said here
+        found = darts.from_genotype(
+            supernet, _ANY, self.retrain_channels, self.retrain_cells
+        )  # what does not fit is said here
         size = darts.weight_count(found)
         if size > LARGEST:
             room = f"a network of {size:,} weights or more needs {4 * size / 1e9:,.0f} GB"
@@ -114,7 +116,7 @@ class DartsSearch:
     def derived(self, alpha: Array) -> dict[str, Any]:
         """The found network: the two likeliest edges of every node, never `none`."""
         edges = darts.genotype(*alpha)
-        return darts.found(self.supernet, edges, self.settings.retrain_channels, self.settings.retrain_cells)
+        return darts.from_genotype(self.supernet, edges, self.settings.retrain_channels, self.settings.retrain_cells)
 
     def retrain_round(
         self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator

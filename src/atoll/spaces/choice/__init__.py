@@ -1,1 +1,1 @@
-"""The space of choice blocks."""
+"""The space of choice blocks (Zhu & Jin, real-time federated evolutionary NAS)."""

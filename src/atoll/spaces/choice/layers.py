@@ -1,7 +1,7 @@
-"""The branches of a choice block, described as plain data: modules, names and costs are all made from this.
+"""The branches of a choice block as plain data, from which modules, parameter names and costs are derived.
 
-A block is a reduction block where its output has other channels (a table's width) than its input. Convolutions and
-linear maps carry no bias, because a batch norm follows that would take it out again.
+A block is a reduction block if its number of output channels (for tables, its width) differs from its input's.
+Convolutions and linear layers have no bias, because the batch norm that follows would cancel it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE_BRANCHES = ("identity", "dense", "residual", "bottleneck")
 
 @dataclass(frozen=True)
 class BranchLayer:
-    """A convolution (kernel > 0) or linear map (kernel 0), then batch norm and ReLU where asked for."""
+    """A convolution (kernel > 0) or linear layer (kernel 0), optionally followed by batch norm and ReLU."""
 
     name: str
     inputs: int
@@ -36,14 +36,14 @@ class BranchLayer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The weight's shape, as torch has it."""
+        """The shape of the weight, as in torch."""
         if self.kernel == 0:
             return (self.outputs, self.inputs)
         return (self.outputs, self.inputs // self.groups, self.kernel, self.kernel)
 
     @property
     def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the layer's own parameters."""
+        """Names and shapes of the layer's parameters."""
         shapes = {f"{self.name}.weight": self.shape}
         if self.bias:
             shapes[f"{self.name}.bias"] = (self.outputs,)
@@ -56,7 +56,7 @@ class BranchLayer:
 
 @dataclass(frozen=True)
 class Branch:
-    """Layers one after the other, or side by side with their outputs concatenated."""
+    """Layers in sequence, or in parallel with their outputs concatenated."""
 
     layers: tuple[BranchLayer, ...] = ()
     parallel: bool = False
@@ -70,7 +70,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a block of images does: channels in and out, pixels in and out."""
+    """The channels and pixels of an image block's input and output."""
 
     inputs: int
     outputs: int
@@ -85,13 +85,13 @@ class Geometry:
 def image_branches(block: Geometry, expansion: int) -> tuple[Branch, ...]:
     """The four branches of the paper's Fig. 4; only normal blocks have a shortcut.
 
-    Every stride-2 layer rounds up (28, 14, 7, 4), a 3x3 one by its padding of 1, so all branches agree in size.
+    Every stride-2 layer rounds sizes up (28, 14, 7, 4), 3x3 layers through their padding of 1, so all branches agree.
     """
     return (_identity(block), _residual(block), _inverted(block, expansion), _separable(block))
 
 
 def _identity(block: Geometry) -> Branch:
-    """Normal: nothing at all. Reduction: two pointwise convolutions of stride 2, concatenated, without norm."""
+    """Normal: no layers. Reduction: two pointwise convolutions of stride 2, concatenated, without norm."""
     if not block.reduces:
         return Branch()
     sides = [
@@ -132,10 +132,10 @@ def _separable(block: Geometry) -> Branch:
 
 
 def table_branches(inputs: int, outputs: int, bottleneck: int) -> tuple[Branch, ...]:
-    """Identity, dense, residual dense, bottleneck. Where the width changes no branch has a shortcut, and
+    """Identity, dense, residual dense and bottleneck; the bottleneck is 1/`bottleneck` of the output width.
 
-    identity becomes one plain linear map (no norm, no ReLU); dense and residual change the width in their first
-    layer; bottleneck squeezes to 1/`bottleneck` of its output width and expands to it.
+    If the width changes, no branch has a shortcut, identity becomes a linear layer without norm and ReLU, and dense
+    and residual change the width in their first layer.
     """
     same = inputs == outputs
     squeezed = max(1, outputs // bottleneck)
@@ -147,7 +147,7 @@ def table_branches(inputs: int, outputs: int, bottleneck: int) -> tuple[Branch, 
 
 
 class SequentialBranch(nn.Module):
-    """Layers one after the other; see `Branch`. The input, which branches share, is never changed."""
+    """The layers of a branch in sequence. The input, which branches share, is never modified."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__()
@@ -158,8 +158,7 @@ class SequentialBranch(nn.Module):
                 self.add_module(f"{layer.name}_norm", BatchNorm(layer.outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        # In place where no gradient is taken: evaluation took 0.9 of the time, training (which autograd and hooks of
-        # other libraries watch) gained nothing.
+        # In place without gradients: evaluation takes 0.9 of the time. Training gains nothing from it.
         relu = torch.relu if torch.is_grad_enabled() else torch.relu_
         y, modules = x, self._modules
         for layer in self.branch.layers:
@@ -174,7 +173,7 @@ class SequentialBranch(nn.Module):
 
 
 class ParallelBranch(nn.Module):
-    """Layers that all see the input; their outputs are concatenated over the channels."""
+    """Layers that all read the input; their outputs are concatenated over the channels."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__()
@@ -186,14 +185,14 @@ class ParallelBranch(nn.Module):
 
 
 def make_branch(branch: Branch) -> nn.Module:
-    """The module of one branch; a branch without layers hands its input on."""
+    """The module of one branch; a branch without layers is the identity."""
     if not branch.layers:
         return nn.Identity()
     return ParallelBranch(branch) if branch.parallel else SequentialBranch(branch)
 
 
 def make_layer(layer: BranchLayer) -> nn.Module:
-    """A linear map or a convolution; the padding keeps the size, a stride of 2 halves it and rounds up."""
+    """A linear layer, or a convolution whose padding preserves the size; stride 2 halves it, rounding up."""
     if layer.kernel == 0:
         return nn.Linear(layer.inputs, layer.outputs, bias=layer.bias)
     padding = layer.kernel // 2

@@ -1,8 +1,8 @@
 """The space of choice blocks (Zhu & Jin, Real-time Federated Evolutionary NAS, section III-A).
 
-A master is a stem, blocks of four branches each, and a linear head behind a global average; a sub-model takes one
-branch per block. Both have the same parameter names, so the weights of a sub-model are a slice of the master's.
-How an architecture is written down stands in `choice_plan`, the branches in `choice_layers`.
+A master is a stem, blocks of four branches each, global average pooling and a linear head. A sub-model uses one branch
+per block. Both have the same parameter names, so the weights of a sub-model are a slice of the master's. The module
+`plan` documents the format of an architecture, `layers` the branches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class ChoiceNetwork(nn.Module):
-    """A master (every branch of every block) or, with a key, the sub-model of that key."""
+    """A master (all branches of all blocks) or, with a key, the sub-model of that key."""
 
     def __init__(self, plan: ChoicePlan, key: Key | None = None) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class ChoiceNetwork(nn.Module):
         self.head = make_layer(plan.head)
 
     def forward(self, x: Tensor, key: Sequence[int] | None = None) -> Tensor:
-        """The outputs for this key; a sub-model knows its own, a master must be told."""
+        """The outputs for this key. A master requires a key; a sub-model has one."""
         chosen = self.key if key is None else check_key(key, len(self.blocks))
         if chosen is None:
             raise ArchitectureError(
-                "the master runs one branch per block: give forward() a key", code="branch-key-needed"
+                "the master runs one branch per block: pass a key to forward()", code="branch-key-needed"
             )
         x = self.run_stem(x)
         for number, branch in enumerate(chosen):
@@ -74,18 +74,18 @@ class ChoiceNetwork(nn.Module):
         return y
 
     def run_block(self, number: int, branch: int, x: Tensor) -> Tensor:
-        """One branch of one block; `x` itself is never changed, but may be what comes back."""
+        """One branch of one block. `x` is never modified, but may be returned."""
         y: Tensor = self.blocks[number][self.branch_names[branch]](x)  # type: ignore[index]
         return y
 
     def run_head(self, x: Tensor) -> Tensor:
-        """Global average of images, then the classifier."""
+        """Global average pooling (images only), then the classifier."""
         y: Tensor = self.head(x.mean(dim=(2, 3)) if x.dim() == 4 else x)
         return y
 
 
 def build(arch: Mapping[str, Any]) -> ChoiceNetwork:
-    """The master, or with a "key" the sub-model alone."""
+    """The master or, with a "key", the sub-model."""
     return ChoiceNetwork(plan(arch), key_of(arch))
 
 
@@ -95,10 +95,10 @@ def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
 
 
 def blocks(arch: Mapping[str, Any]) -> int:
-    """How many choice blocks: the length of a key."""
+    """The number of choice blocks, which is the length of a key."""
     return len(plan(arch).blocks)
 
 
 def sub_model(arch: Mapping[str, Any], key: Sequence[int]) -> dict[str, Any]:
-    """The architecture of one key of this master."""
+    """The architecture of the sub-model with this key."""
     return {**arch, "key": list(check_key(key, blocks(arch)))}

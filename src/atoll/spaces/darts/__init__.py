@@ -1,1 +1,1 @@
-"""The space of DARTS cells."""
+"""The space of DARTS cells (Liu et al., 2019)."""

@@ -1,1 +1,1 @@
-"""Networks described layer by layer, and how they are made narrower."""
+"""Networks described layer by layer, and filter pruning of them."""

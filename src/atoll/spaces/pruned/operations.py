@@ -1,4 +1,4 @@
-"""What is done between layers, as plain data: the function each operation becomes and the shape it gives."""
+"""Operations without parameters as plain data: their fields, functions and output shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn import functional
 from atoll.errors import ArchitectureError
 from atoll.spaces.pruned.fields import DescriptionPart, Flag, Margins, Number, Shape, Side, Sides, window_output
 
-Value = Annotated[int, Field(strict=True, ge=0)]  # 0 is the network's input, n the value of the program's n-th node
+Value = Annotated[int, Field(strict=True, ge=0)]  # 0 is the network's input, n the value of the n-th node
 Function = Callable[..., Tensor]
 
 ACTIVATIONS: dict[str, Function] = {
@@ -38,7 +38,7 @@ COMBINATIONS: dict[str, Function] = {
 
 
 class LayerCall(DescriptionPart):
-    """A layer with parameters, by its name."""
+    """A call of a layer with parameters, by name."""
 
     op: Literal["layer"]
     of: tuple[Value]
@@ -46,7 +46,7 @@ class LayerCall(DescriptionPart):
 
 
 class ShapePreserving(DescriptionPart):
-    """What comes out has the shape of what comes in."""
+    """The output has the shape of the input."""
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         return before[0]
@@ -83,7 +83,7 @@ class SlopedActivation(ShapePreserving):
 
 
 class LogSoftmax(ShapePreserving):
-    """Over the classes: some networks end so, and cross-entropy is the same with and without it."""
+    """Over the classes. Some networks end with it; cross-entropy is the same with and without it."""
 
     op: Literal["log_softmax"]
     of: tuple[Value]
@@ -145,7 +145,7 @@ class AdaptivePool(DescriptionPart):
 
 
 class SpatialMean(DescriptionPart):
-    """Over height and width; `keep` leaves two axes of length one."""
+    """The mean over height and width; `keep` retains these axes with length one."""
 
     op: Literal["mean"]
     of: tuple[Value]
@@ -160,7 +160,7 @@ class SpatialMean(DescriptionPart):
 
 
 class Flatten(DescriptionPart):
-    """Everything of a sample in one row."""
+    """Each sample as one row."""
 
     op: Literal["flatten"]
     of: tuple[Value]
@@ -173,7 +173,7 @@ class Flatten(DescriptionPart):
 
 
 class Elementwise(DescriptionPart):
-    """Two values, element by element; a channel's single number goes with its whole image."""
+    """Two values, element by element; a channel of size 1x1 is broadcast over the image."""
 
     op: Literal["add", "subtract", "multiply"]
     of: tuple[Value, Value]
@@ -183,18 +183,18 @@ class Elementwise(DescriptionPart):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         first, second = before
-        broad = len(first) == len(second) and all(
+        compatible = len(first) == len(second) and all(
             a == b or 1 in (a, b) for a, b in zip(first[1:], second[1:], strict=True)
         )
-        if not broad or first[0] != second[0]:
+        if not compatible or first[0] != second[0]:
             raise ArchitectureError(
-                f"the shapes {list(first)} and {list(second)} do not go together", code="shape-mismatch"
+                f"the shapes {list(first)} and {list(second)} are incompatible", code="shape-mismatch"
             )
         return tuple(max(a, b) for a, b in zip(first, second, strict=True))
 
 
 class Constant(DescriptionPart):
-    """A value and a number."""
+    """A value combined with a constant number."""
 
     op: Literal["add_number", "multiply_number", "divide_number"]
     of: tuple[Value]
@@ -210,7 +210,7 @@ class Constant(DescriptionPart):
 
 
 class Concatenate(DescriptionPart):
-    """Channels of several values side by side."""
+    """Several values, concatenated over the channels."""
 
     op: Literal["concatenate"]
     of: tuple[Value, ...] = Field(min_length=1, max_length=4096)
@@ -222,7 +222,7 @@ class Concatenate(DescriptionPart):
         for shape in before:
             if shape[1:] != before[0][1:]:
                 raise ArchitectureError(
-                    f"the shapes {list(before[0])} and {list(shape)} do not go together", code="shape-mismatch"
+                    f"the shapes {list(before[0])} and {list(shape)} are incompatible", code="shape-mismatch"
                 )
         return (sum(shape[0] for shape in before), *before[0][1:])
 
@@ -250,14 +250,12 @@ def _concatenate(*values: Tensor) -> Tensor:
 
 def _image(shape: Shape) -> Shape:
     if len(shape) != 3:
-        raise ArchitectureError(
-            f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
-        )
+        raise ArchitectureError(f"it needs images, but its input has shape {list(shape)}", code="images-required")
     return shape
 
 
 def _check_padding(kernel: tuple[int, int], padding: tuple[int, int]) -> None:
     if any(2 * margin > side for margin, side in zip(padding, kernel, strict=True)):
         raise ArchitectureError(
-            f"its padding {list(padding)} is more than half of its window {list(kernel)}", code="padding-too-large"
+            f"padding {list(padding)} is more than half the window {list(kernel)}", code="padding-too-large"
         )

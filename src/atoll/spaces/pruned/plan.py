@@ -1,7 +1,7 @@
-"""Reading a description: every field checked, every value traced to the one before it, every shape known.
+"""Validate a description: all fields, references between values, and shapes.
 
-This is the gate for descriptions from outside. What passes it can be built and run; what does not is an
-`ArchitectureError` of one line.
+Descriptions from outside pass through `read`. A description that it accepts can be built and run; any other raises an
+`ArchitectureError` with a one-line message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NetworkPlan:
     shapes: Sequence[Shape]
 
     def uses(self) -> list[tuple[str, LayerDescription, Shape, Shape]]:
-        """Every use of a layer in the program's order: name, layer, shape before and after."""
+        """Every call of a layer in program order: name, layer, input shape, output shape."""
         return [
             (node.name, self.layers[node.name], self.shapes[node.of[0]], self.shapes[number])
             for number, node in enumerate(self.program, start=1)
@@ -60,76 +60,76 @@ _reader = TypeAdapter(NetworkDescription)
 
 
 def read(arch: Mapping[str, Any]) -> NetworkPlan:
-    """The plan of a description, or an `ArchitectureError` that says what is wrong and where."""
+    """The plan of a description. Raises an `ArchitectureError` with reason and location if it is invalid."""
     try:
         described = _reader.validate_python(dict(arch))
     except ValidationError as problem:
         raise ArchitectureError(
-            f"a network of space 'widths' cannot be read: {first_fault(problem)}", code="unreadable-architecture"
+            f"network of space 'widths' cannot be read: {first_fault(problem)}", code="unreadable-architecture"
         ) from None
     layers = _in_use(described)
     _check_names(layers)
     parameters = sum(layer.parameters() for layer in layers.values())
     if parameters > MOST_PARAMETERS:
         raise ArchitectureError(
-            f"a network of {parameters:,} parameters: at most {MOST_PARAMETERS:,} can be built",
+            f"network of {parameters:,} parameters: at most {MOST_PARAMETERS:,} are allowed",
             code="network-too-large",
         )
     shapes = _shapes(described, layers)
     if shapes[-1] != (described.classes,):
         raise ArchitectureError(
-            f"the network gives {list(shapes[-1])} values a sample and there are {described.classes} classes: "
-            f"its last value must have the shape [{described.classes}]",
+            f"the network returns {list(shapes[-1])} per sample, but there are {described.classes} classes: "
+            f"its last value must have shape [{described.classes}]",
             code="output-shape-mismatch",
         )
     return NetworkPlan(described.input, described.classes, layers, described.program, shapes)
 
 
 def place(number: int, node: LayerCall | Operation) -> str:
-    """A node in words."""
+    """A node as text, for messages."""
     return f"node {number} ({'layer ' + repr(node.name) if isinstance(node, LayerCall) else node.op})"
 
 
 def _in_use(described: NetworkDescription) -> dict[str, LayerDescription]:
-    """Layers in the order of their first use, which no spelling of the description can change."""
+    """Layers in the order of their first use, independent of the order of JSON keys."""
     layers: dict[str, LayerDescription] = {}
     read_by: set[int] = set()
     for number, node in enumerate(described.program, start=1):
         for value in node.of:
             if value >= number:
                 raise ArchitectureError(
-                    f"{place(number, node)} reads value {value}, which is not there yet", code="value-not-computed"
+                    f"{place(number, node)} reads value {value}, which is not computed yet", code="value-not-computed"
                 )
             read_by.add(value)
         if isinstance(node, LayerCall):
             if node.name not in described.layers:
-                raise ArchitectureError(f"{place(number, node)}: there is no layer of this name", code="unknown-layer")
+                raise ArchitectureError(f"{place(number, node)}: no layer has this name", code="unknown-layer")
             layers.setdefault(node.name, described.layers[node.name])
     for number, node in enumerate(described.program[:-1], start=1):
         if number not in read_by:
             raise ArchitectureError(
-                f"the value of {place(number, node)} is used by no other node: leave the node out", code="unused-value"
+                f"the value of {place(number, node)} is never used: remove the node", code="unused-value"
             )
     for name in described.layers:
         if name not in layers:
-            raise ArchitectureError(f"layer {name!r} is used by no node: leave it out", code="unused-layer")
+            raise ArchitectureError(f"layer {name!r} is never used: remove it", code="unused-layer")
     return layers
 
 
 def _check_names(layers: Mapping[str, LayerDescription]) -> None:
-    """Names become paths of modules: no empty parts, and no layer within a layer."""
+    """Names become module paths: no empty parts, and no layer inside a layer."""
     inner = set()
     for name in layers:
         parts = name.split(".")
         if not all(parts) or len(name) > 1000:
             raise ArchitectureError(
-                f"layer {name[:60]!r} is no path of a module, such as 'features.0.conv'", code="invalid-layer-name"
+                f"layer {name[:60]!r}: not a module path such as 'features.0.conv'", code="invalid-layer-name"
             )
         inner |= {".".join(parts[:depth]) for depth in range(1, len(parts))}
     for name in layers:
         if name in inner:
             raise ArchitectureError(
-                f"layer {name!r} has another layer below it: give each a path of its own", code="nested-layers"
+                f"layer {name!r} contains another layer: give each a separate path", code="nested-layers"
             )
 
 
@@ -151,7 +151,7 @@ def _shapes(described: NetworkDescription, layers: Mapping[str, LayerDescription
         total += prod(shapes[-1])
         if total > MOST_VALUES:
             raise ArchitectureError(
-                f"a sample takes {total:,} values as far as {place(number, node)}: at most {MOST_VALUES:,} are allowed",
+                f"a sample has {total:,} values up to {place(number, node)}: at most {MOST_VALUES:,} are allowed",
                 code="sample-too-large",
             )
     return shapes

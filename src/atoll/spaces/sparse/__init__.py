@@ -1,1 +1,1 @@
-"""The space of sparse networks."""
+"""The space of sparse networks (Zhu & Jin, multi-objective evolutionary federated learning)."""
