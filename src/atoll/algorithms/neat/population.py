@@ -63,9 +63,11 @@ TYPES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]` and `connection_ends[g]:connection_ends[g + 1]`.
+    """The concatenated node and connection genes of all genomes.
 
-    The first nodes of a genome are its outputs, in order. Inputs are not listed.
+    Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]` and the connections
+    `connection_ends[g]:connection_ends[g + 1]`. The first nodes of a genome are its outputs, in order. Inputs are not
+    listed.
     """
 
     node_ends: Ends
