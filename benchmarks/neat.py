@@ -33,7 +33,7 @@ from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.evaluation import outputs
 from atoll.algorithms.neat.population import Population, joined
 from atoll.algorithms.neat.reproduction import reproduce
-from atoll.algorithms.neat.scoring import Reading
+from atoll.algorithms.neat.scoring import Readout
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.species import speciate
 from atoll.rng import Generator, stream
@@ -56,7 +56,7 @@ def evolved(settings: NeatSettings, data: Rows, generations: int, folder: Path) 
     """neat-python's own evolution. Its fitness is computed by us, only to save time here: it is the same."""
     config = neat_config(settings, folder)
     population = neat.Population(config)
-    reading = Reading(settings.outputs)
+    reading = Readout(settings.outputs)
 
     def fitness(genomes: list[tuple[int, Any]], _: Any) -> None:
         found = scoring.confusions(converted([one for _, one in genomes], settings), *data, reading)
@@ -113,7 +113,7 @@ def generation(generations: int, repeats: int, folder: Path) -> dict[str, float]
     data = made_rows(settings, 1000, stream(2, "benchmark"))
     population, config = evolved(settings, data, generations, folder)
     genomes = list(population.population.values())
-    ours, reading, rng = converted(genomes, settings), Reading(7), stream(3, "benchmark")
+    ours, reading, rng = converted(genomes, settings), Readout(7), stream(3, "benchmark")
     member, species = speciate(ours, None, 0, settings)
 
     def our_generation() -> None:

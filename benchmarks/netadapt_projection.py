@@ -27,7 +27,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms import netadapt
-from atoll.algorithms.netadapt import left_after, scheduled, survivors
+from atoll.algorithms.netadapt import assign_groups, remaining_after, survivors
 from atoll.core import wire
 from atoll.core.ledger import Account, Ledger
 from atoll.core.messages import ClientInfo, Part, Payload, Schema, Tensors
@@ -116,7 +116,7 @@ def _prunings(settings: str, schema: Schema, iterations: int) -> tuple[_Iteratio
     architecture, found = method.architecture, []
     for iteration in range(1, iterations + 1):
         prunings = method.prunings(architecture, iteration)
-        if not prunings or netadapt.met(method.resources(architecture), method.final):
+        if not prunings or netadapt.within_budget(method.resources(architecture), method.final):
             break
         pruned = [(unit.name, pruning.narrowed(architecture, unit.name, keep)) for unit, keep in prunings]
         winner = _winner(prunings, method)
@@ -134,11 +134,11 @@ def _play_iteration(setting: Setting, weights: Sequence[_Weight], winner: int, i
     config, first, sizes = setting.config, len(weights), _group_sizes(setting)
     nobody: list[int | None] = [None] * first
     work, paces = [float(weight.macs) for weight in weights], [float(setting.train)] * len(sizes)
-    places = scheduled(work, nobody, nobody, paces, stream(0, "projection", iteration))
+    places = assign_groups(work, nobody, nobody, paces, stream(0, "projection", iteration))
     ledgers = [Ledger() for _ in sizes]
     alive, rounds = list(range(first)), config.rounds_of(iteration)
     for number in range(1, rounds + 1):
-        left = left_after(first, number, rounds, config.alpha) if config.dropping else first
+        left = remaining_after(first, number, rounds, config.alpha) if config.dropping else first
         kept = sorted(alive, key=lambda order: order != winner)[:left]
         for group in sorted({places[order] for order in alive}):
             mine = [order for order in alive if places[order] == group]
@@ -267,6 +267,6 @@ def law(
     """
     after = [survivors(candidates, number, share) for number in range(1, rounds + 1)]
     if last_keeps_one:
-        after = [left_after(candidates, number, rounds, share) for number in range(1, rounds + 1)]
+        after = [remaining_after(candidates, number, rounds, share) for number in range(1, rounds + 1)]
     naive = groups * candidates * most_rounds
     return naive / sum(after), naive / sum([candidates, *after[:-1]])

@@ -50,7 +50,7 @@ def seconds(arch: dict[str, Any], weights: Tensors, rows: int) -> float:
 
 def upload(arch: dict[str, Any], weights: Tensors, xi: float) -> int:
     """Bytes of one upload after removal."""
-    along = sparse.along(arch, weights)
+    along = sparse.pack(arch, weights)
     left = along.replaced({name: remove_smallest(along[name], xi) for name in sparse.masks(arch)})
     return wire.size({"weights": left}, digests=False)
 

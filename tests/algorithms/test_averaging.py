@@ -54,7 +54,7 @@ def test_algorithm_3_on_figure_6() -> None:
     }
 
 
-def test_the_second_denominator_counts_only_who_trained_a_parameter() -> None:
+def test_the_second_denominator_counts_only_clients_that_trained_a_parameter() -> None:
     mean = PartialMean(MASTER, "trained")
     mean.add(CLIENT_1, 100)
     mean.add(CLIENT_2, 300)
@@ -70,7 +70,7 @@ def test_a_client_without_data_changes_nothing() -> None:
         assert mean.result()["stem"] == 18
 
 
-def test_what_nobody_trained_keeps_its_content_name() -> None:
+def test_an_untrained_tensor_retains_its_content_name() -> None:
     master = MASTER
     digest = master.digest("c1_b1")
     mean = PartialMean(master)
@@ -108,7 +108,7 @@ def test_folding_equals_filling_up_and_averaging(replies: list[tuple[bool, float
         assert folded.result()[name] == pytest.approx(filled.result()[name], rel=1e-6, abs=1e-6)
 
 
-def test_an_empty_average_is_no_average() -> None:
+def test_an_empty_average_is_an_error() -> None:
     with refused(TooFewReplies, "too-few-replies"):
         Mean().result()
     mean = PartialMean(MASTER)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.algorithms.netadapt import Schedule, fewest, final_budget, met, require_reachable
+from atoll.algorithms.netadapt import Schedule, fewest_removed, final_budget, require_reachable, within_budget
 from atoll.errors import ConfigError
 from refusals import refused
 
@@ -50,8 +50,8 @@ def test_shares_and_amounts() -> None:
 
 
 def test_all_kinds_must_be_met() -> None:
-    assert met({"macs": 5.0, "params": 2.0}, {"macs": 5.0, "params": 2.0})
-    assert not met({"macs": 5.0, "params": 3.0}, {"macs": 5.0, "params": 2.0})
+    assert within_budget({"macs": 5.0, "params": 2.0}, {"macs": 5.0, "params": 2.0})
+    assert not within_budget({"macs": 5.0, "params": 3.0}, {"macs": 5.0, "params": 2.0})
 
 
 def test_fewest_filters() -> None:
@@ -60,10 +60,17 @@ def test_fewest_filters() -> None:
     def cost(width: int) -> dict[str, float]:
         return {"macs": 7.0 * width}
 
-    assert [fewest(10, multiple, {"macs": 48.0}, cost) for multiple in (1, 2, 3, 4, 5, 10)] == [4, 4, 6, 4, 5, None]
-    assert fewest(10, 1, {"macs": 7.0}, cost) == 9  # one is left
-    assert fewest(10, 1, {"macs": 6.9}, cost) is None
-    assert fewest(1, 1, {"macs": 100.0}, cost) is None
+    assert [fewest_removed(10, multiple, {"macs": 48.0}, cost) for multiple in (1, 2, 3, 4, 5, 10)] == [
+        4,
+        4,
+        6,
+        4,
+        5,
+        None,
+    ]
+    assert fewest_removed(10, 1, {"macs": 7.0}, cost) == 9  # one is left
+    assert fewest_removed(10, 1, {"macs": 6.9}, cost) is None
+    assert fewest_removed(1, 1, {"macs": 100.0}, cost) is None
 
 
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(0, 2000), st.integers(0, 500))
@@ -72,8 +79,8 @@ def test_fewest_is_the_first_multiple_that_meets_all(width: int, multiple: int, 
         return {"macs": 10.0 * left + 50, "params": float(left // 2)}
 
     targets = {"macs": float(macs), "params": float(params)}
-    slowly = [n for n in range(multiple, width, multiple) if met(cost(width - n), targets)]
-    found = fewest(width, multiple, targets, cost)
+    slowly = [n for n in range(multiple, width, multiple) if within_budget(cost(width - n), targets)]
+    found = fewest_removed(width, multiple, targets, cost)
     # A layer that meets its targets as it is never occurs: the target is below what the network takes.
     assert found == (slowly[0] if slowly else None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from atoll.algorithms.aggregation import Descent, GradientMean, length, shortened
+from atoll.algorithms.aggregation import Descent, GradientMean, clip_gradient, gradient_norm
 from atoll.core.messages import Tensors
 from atoll.rng import stream
 
@@ -30,10 +30,10 @@ def test_what_was_added_is_not_changed() -> None:
 
 def test_lengths_by_hand() -> None:
     gradient = {"a": np.array([3.0], np.float32), "b": np.array([[4.0]], np.float32)}
-    assert length(gradient) == 5.0
-    assert {name: array.tolist() for name, array in shortened(gradient, 2.5).items()} == {"a": [1.5], "b": [[2.0]]}
-    assert shortened(gradient, 6.0)["a"].tolist() == [3.0]
-    assert length({"a": np.array([3e38], np.float32)}) == pytest.approx(3e38)  # its square is no float32
+    assert gradient_norm(gradient) == 5.0
+    assert {name: array.tolist() for name, array in clip_gradient(gradient, 2.5).items()} == {"a": [1.5], "b": [[2.0]]}
+    assert clip_gradient(gradient, 6.0)["a"].tolist() == [3.0]
+    assert gradient_norm({"a": np.array([3e38], np.float32)}) == pytest.approx(3e38)  # its square is no float32
 
 
 def test_steps_are_torchs() -> None:

@@ -112,7 +112,7 @@ def test_no_offspring_equals_a_parent_or_a_sibling(texts: list[str], seed: int) 
     assert words.isdisjoint(texts)
 
 
-def test_duplicates_may_be_kept() -> None:
+def test_duplicates_can_be_allowed() -> None:
     parents = [_bits("010101")] * 2
     children = genetic.breed(parents, None, None, 4, np.random.default_rng(0), duplicates="keep", mutation=0.0)
     assert {_text(child) for child in children} == {"010101"}

@@ -35,21 +35,21 @@ def test_eight_clients_by_hand() -> None:
 
 
 def test_labels_decide_where_sizes_do_not() -> None:
-    """Four clients of ten rows: the two of each class are kept apart, which sizes alone would not do."""
+    """Four clients of ten rows: clients of the same class are separated, which sizes alone would not achieve."""
     labels = [(10, 0), (10, 0), (10, 0), (0, 10), (0, 10), (0, 10)]
     groups = partition([10] * 6, labels, 3)
     assert [sum(labels[member][0] for member in group) for group in groups] == [10, 10, 10]
     assert all(distance(labels, group) == 0 for group in groups)
 
 
-def test_who_does_not_tell_is_taken_for_average() -> None:
-    """Clients 2 and 3 are told as (5, 5) or not at all: the same groups."""
+def test_unreported_labels_count_as_the_mean_distribution() -> None:
+    """Clients 2 and 3 report (5, 5) or nothing: the groups are the same."""
     told = [(10, 0), (0, 10), (5, 5), (5, 5), (10, 0), (0, 10)]
     silent = [(10, 0), (0, 10), None, None, (10, 0), (0, 10)]
     assert partition([10] * 6, told, 2) == partition([10] * 6, silent, 2) == [[0, 2, 5], [1, 3, 4]]
 
 
-def test_nobody_tells() -> None:
+def test_no_client_reports_labels() -> None:
     """Sizes alone: the largest two apart, then to the smaller group, at a tie to the first."""
     assert partition([50, 40, 30, 20, 10], [None] * 5, 2) == [[0, 3, 4], [1, 2]]
 
@@ -95,14 +95,14 @@ def test_the_last_client_keeps_the_balance_if_it_can(case: tuple[list[int], list
 
 @given(st.integers(1, 8), st.integers(1, 12), st.integers(1, 50), st.data())
 def test_equal_clients_are_balanced(count: int, each: int, size: int, data: st.DataObject) -> None:
-    """Where everybody holds as many rows and the groups come out even, the balance is always kept."""
+    """If all clients have equally many rows and the groups divide evenly, the balance is never exceeded."""
     first = data.draw(st.lists(st.integers(0, size), min_size=count * each, max_size=count * each))
     labels = [(a, size - a) for a in first]
     totals = [len(group) * size for group in partition([size] * len(labels), labels, count)]
     assert max(totals) <= 1.1 * min(totals) + 1e-9
 
 
-def test_the_greedy_answer_among_all_there_are() -> None:
+def test_the_greedy_partition_among_all_partitions() -> None:
     """All ways to put nine clients into three groups of three: fewer than one in five of them comes out closer."""
     labels = [(8, 2, 0), (0, 8, 2), (2, 0, 8), (6, 4, 0), (0, 6, 4), (4, 0, 6), (5, 5, 0), (0, 5, 5), (5, 0, 5)]
 

@@ -45,6 +45,6 @@ def test_a_space_that_is_used_up_keeps_a_copy_instead_of_hanging() -> None:
     assert [meaning(child) for child in children] == [meaning(only)] * 3
 
 
-def test_nobody_to_breed_from() -> None:
+def test_no_parents_to_breed_from() -> None:
     with pytest.raises(ValueError):
         breed_mixed([], None, None, 1, STILL, stream(1, "x"))

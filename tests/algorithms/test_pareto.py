@@ -114,7 +114,7 @@ def test_knee_is_farthest_from_the_chord() -> None:
     assert nsga2.knee([[100 * error, cost / 7] for error, cost in front]) == 1
 
 
-def test_a_point_far_on_the_wrong_side_of_the_chord_is_no_knee() -> None:
+def test_a_point_far_on_the_wrong_side_of_the_chord_is_not_the_knee() -> None:
     # Sums: .9 (just below the chord) and 1.7 (far above it, but non-dominated).
     assert nsga2.knee([[0.0, 1.0], [0.05, 0.95], [0.8, 0.9], [0.1, 0.8], [1.0, 0.0]]) == 3
     assert nsga2.knee([[0.0, 1.0], [0.9, 0.8], [1.0, 0.0]]) == 1

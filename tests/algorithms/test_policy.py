@@ -32,7 +32,7 @@ def test_equation_12_by_hand() -> None:
     assert np.allclose(reinforce.log_gradient(ALPHA, np.array([1, 0])), expected, atol=1e-15)
 
 
-def test_equation_12_is_the_slope_of_log_p() -> None:
+def test_equation_12_is_the_gradient_of_log_p() -> None:
     key, step = np.array([2, 1]), 1e-6
     for edge, operation in itertools.product(range(2), range(3)):
         moved = ALPHA.copy()
@@ -210,7 +210,7 @@ def test_the_exact_correction_beats_none_and_none_beats_the_printed_formula(far:
 
 @pytest.mark.parametrize("far", [0.05, 0.5])
 def test_only_the_weighted_correction_has_no_bias(far: float) -> None:
-    """Keys that were drawn long ago are drawn too often or too seldom, which no gradient of log p can mend."""
+    """Keys sampled long ago occur too often or too rarely, which no gradient of log p can correct."""
     for seed in range(10):
         drift = Drift(seed, far)
         assert drift.bias("weighted") < 1e-12

@@ -33,7 +33,7 @@ def test_an_empty_federation_is_an_error() -> None:
         choose([], 1.0, np.random.default_rng(0))
 
 
-def test_all_clients_take_part_in_their_own_order() -> None:
+def test_all_clients_participate_in_order() -> None:
     assert choose(NAMES, 1.0, np.random.default_rng(0)) == NAMES
     some = choose(NAMES, 0.5, np.random.default_rng(0))
     assert len(set(some)) == 12

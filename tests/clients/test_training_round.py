@@ -84,7 +84,7 @@ def test_the_learning_rate_is_the_network_s_own() -> None:
 
 
 def test_weights_outside_the_graph_are_rejected_by_name() -> None:
-    whole = sparse.spread(ARCH, filled(1))
+    whole = sparse.unpack(ARCH, filled(1))
     assert whole["layers.0.weight"].shape == (3, 2)
     made = federation(lambda task: {"weights": whole if task.client == "a" else filled(2)})
     made.begin(1)

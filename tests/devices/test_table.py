@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from atoll.devices import DeviceProfile, device_profile
-from atoll.devices.table import LayerRow, LayerTable, LayerWork, curve, read_off
+from atoll.devices.table import LayerRow, LayerTable, LayerWork, curve, interpolate
 from atoll.errors import ConfigError
 from refusals import refused
 
@@ -31,7 +31,7 @@ def test_equal_macs_give_their_mean() -> None:
 
 @pytest.mark.parametrize(("macs", "value"), [(0, 0.5), (5, 0.75), (10, 1.0), (15, 3.0), (20, 5.0), (40, 10.0)])
 def test_between_below_and_above_the_rows(macs: int, value: float) -> None:
-    assert read_off([(10, 1.0), (20, 5.0)], macs, floor=0.5) == pytest.approx(value)
+    assert interpolate([(10, 1.0), (20, 5.0)], macs, floor=0.5) == pytest.approx(value)
 
 
 def test_exact_row_then_curve_then_plain_rate() -> None:

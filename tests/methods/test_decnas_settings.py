@@ -16,7 +16,7 @@ from atoll.errors import ArchitectureError, ConfigError, DataError
 from atoll.methods.decnas.search import Decnas
 from atoll.methods.decnas.settings import DecnasConfig, parameter_shapes
 from atoll.rng import stream
-from atoll.spaces.pruned.start import own_module
+from atoll.spaces.pruned.start import user_module
 from atoll.testing import made_images, made_table
 from methods.narrow_nets import SCHEMA, Script, begun, client, decnas, step
 from refusals import refused
@@ -245,7 +245,7 @@ def test_a_network_that_cannot_be_followed(own: Path) -> None:
 def test_the_weights_that_a_module_comes_with(own: Path) -> None:
     settings = fitted(model=f"{own}:network", weights="own")
     trained = settings.trained(IMAGES, settings.start(IMAGES))
-    module = own_module(f"{own}:network", IMAGES)
+    module = user_module(f"{own}:network", IMAGES)
     assert trained is not None and list(trained) == [name for name, _ in module.named_parameters()]
     with refused(ConfigError, "inapplicable-setting", "weights = 'own'", "'convnet'"):
         fitted(weights="own")

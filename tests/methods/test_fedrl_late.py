@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from atoll.algorithms import reinforce
-from atoll.algorithms.aggregation import shortened
+from atoll.algorithms.aggregation import clip_gradient
 from atoll.core.messages import Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.transport import Outcome
@@ -142,10 +142,10 @@ def test_a_bound_holds_each_reply_before_it_is_compensated() -> None:
     drift, total = state.weights[BIAS] - start.weights[BIAS], np.zeros_like(state.weights[BIAS])
     for task in federation.tasks[2:]:  # the late one of round 1, and the two of round 2
         whole = {name: np.full_like(array, values[task.client]) for name, array in task.payload["weights"].items()}
-        own = shortened(whole, 1.0)[BIAS]
+        own = clip_gradient(whole, 1.0)[BIAS]
         total += own + (0.1 * own * own * drift if task.client == "late" else 0)
     assert np.allclose(state.weights[BIAS] - after.weights[BIAS], total / 3, rtol=0, atol=2e-7)
-    late = total - 2 * shortened(whole, 1.0)[BIAS]
+    late = total - 2 * clip_gradient(whole, 1.0)[BIAS]
     assert np.abs(late - total / 3).max() > 1e-6  # the figures are large enough to tell
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.algorithms.neat.coding import decode, encode
 from atoll.algorithms.neat.island import Island
-from atoll.algorithms.neat.population import OUTPUTS_FROM, gathered
+from atoll.algorithms.neat.population import OUTPUTS_FROM, population_from_rows
 from atoll.api import search
 from atoll.config import resolve
 from atoll.data import Federated
@@ -70,7 +70,7 @@ def test_a_best_that_did_not_change_is_not_sent_again() -> None:
 def constant(answer: int, classes: int = 3) -> Any:
     """A network that always answers the same class."""
     rows = [[OUTPUTS_FROM + place, 5.0 if place == answer else -5.0, 1.0, 0, 0] for place in range(classes)]
-    return gathered([rows], [[]])
+    return population_from_rows([rows], [[]])
 
 
 def test_the_global_model_is_the_best_by_the_mean_over_clients() -> None:
@@ -126,7 +126,7 @@ def looped() -> Any:
     one, two = (1 << 63) + 1, (1 << 63) + 2
     rows += [[name, 0.0, 1.0, 0, 0] for name in (one, two)]
     connections = [[one, two, 1.0, True], [two, one, 1.0, True], [two, OUTPUTS_FROM, 1.0, True]]
-    return gathered([rows], [connections])
+    return population_from_rows([rows], [connections])
 
 
 def one_class_data() -> Federated:

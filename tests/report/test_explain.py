@@ -11,8 +11,14 @@ import pytest
 
 from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
 from atoll.algorithms.neat.expression import expressed
-from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, first_generation, gathered, split_name
-from atoll.algorithms.neat.scoring import classes_of
+from atoll.algorithms.neat.population import (
+    OUTPUTS_FROM,
+    Population,
+    first_generation,
+    population_from_rows,
+    split_name,
+)
+from atoll.algorithms.neat.scoring import predicted_classes
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
 from atoll.api import search
@@ -49,7 +55,7 @@ def glucose() -> tuple[Population, Schema]:
     """The paper's Eq. 3."""
     connections = [[0, OUT, 0.97, True], [1, OUT, 0.09, True], [2, OUT, 0.69, True], [3, OUT, 2.26, True]]
     schema = Schema("table", (4,), ("low", "high"), ("G(t)", "d12 G(t)", "d11 G(t)", "d9 G(t)"))
-    return gathered([[[OUT, 0.22, 1.0, 2, 0]]], [connections]), schema
+    return population_from_rows([[[OUT, 0.22, 1.0, 2, 0]]], [connections]), schema
 
 
 def test_the_papers_equation() -> None:
@@ -62,7 +68,7 @@ def test_hidden_nodes_products_and_signs_in_words() -> None:
     hidden = split_name(0, OUT, 1)
     nodes = [[OUT, -0.5, 1.0, 0, 0], [OUT + 1, 0.0, 1.0, 1, 0], [hidden, 0.25, 2.0, 3, 1]]
     connections = [[0, hidden, 3.0, True], [1, hidden, -1.0, True], [hidden, OUT, -2.0, True], [1, OUT, 1.5, True]]
-    text = formulas(gathered([nodes], [connections]), SCHEMA).splitlines()
+    text = formulas(population_from_rows([nodes], [connections]), SCHEMA).splitlines()
     assert text[0] == "h1 = sin(-6 * age * pulse + 0.25)"
     assert "calm = sigmoid(-2 * h1 + 1.5 * pulse - 0.5)" in text and "busy = tanh(0)" in text
 
@@ -85,7 +91,7 @@ def test_the_numpy_file_of_a_recurrent_network_and_of_bins() -> None:
         space = executed(numpy_file(network, SCHEMA, recurrent=True, steps=2, passes=2, edges=edges))
         wanted = recurrent_outputs(network, np.repeat(x.reshape(10, 2, 2), 2, axis=1), 1)
         np.testing.assert_allclose(space["outputs"](x), wanted[0].T, rtol=1e-10, atol=1e-10)
-        assert space["predict"](x).tolist() == classes_of(wanted, edges)[0].tolist()
+        assert space["predict"](x).tolist() == predicted_classes(wanted, edges)[0].tolist()
 
 
 def test_onnx_answers_the_same() -> None:
@@ -121,7 +127,7 @@ def test_a_recurrent_drawing_has_its_loops() -> None:
     hidden = split_name(0, OUT, 1)
     nodes = [[OUT, 0.0, 1.0, 0, 0], [hidden, 0.0, 1.0, 0, 0]]
     connections = [[hidden, hidden, 1.0, True], [hidden, OUT, 1.0, True], [0, hidden, 1.0, True]]
-    text = drawing(gathered([nodes], [connections]), SCHEMA, recurrent=True, bins=True)
+    text = drawing(population_from_rows([nodes], [connections]), SCHEMA, recurrent=True, bins=True)
     assert " C " in text and ElementTree.fromstring(text) is not None
 
 

@@ -104,7 +104,7 @@ def test_a_reducing_identity_concatenates_two_strided_halves() -> None:
     assert torch.allclose(result[:, :4], left)
 
 
-def test_the_master_must_be_told_a_key() -> None:
+def test_the_master_requires_a_key() -> None:
     master = spaces.build(TABLE)
     with refused(ArchitectureError, "branch-key-needed"):
         master(_rows(TABLE))

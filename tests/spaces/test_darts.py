@@ -81,15 +81,15 @@ def test_the_supernet_of_the_paper_has_its_size() -> None:
 
 
 def test_a_published_network_has_its_size() -> None:
-    arch = darts.found(darts.supernet([3, 32, 32], 10), PUBLISHED, channels=36, cells=20)
+    arch = darts.from_genotype(darts.supernet([3, 32, 32], 10), PUBLISHED, channels=36, cells=20)
     assert darts.weight_count(arch) == spaces.cost(arch).params == 3_349_342
 
 
 def test_sizes_by_hand() -> None:
     """One cell, one channel: a reduction of 2 channels on every edge."""
     arch = darts.supernet([1, 4, 4], 2, channels=1, cells=1)
-    stem, entrances, head = 1 * 3 * 9 + 2 * 3, 2 * (3 * 2), 8 * 2 + 2
-    assert darts.shared_weights(arch) == stem + entrances + head
+    stem, preprocessing, head = 1 * 3 * 9 + 2 * 3, 2 * (3 * 2), 8 * 2 + 2
+    assert darts.shared_weights(arch) == stem + preprocessing + head
     table = darts.operation_weights(arch)["reduce"]
     # separable: twice (a depthwise kernel for 2 channels, 2 x 2 pointwise); dilated: once; skip halves edges 0 and 1
     assert table[0].tolist() == [0, 0, 0, 4, 2 * (18 + 4), 2 * (50 + 4), 18 + 4, 50 + 4]
@@ -105,7 +105,7 @@ def test_the_table_is_the_module_s(seed: int, channels: int, cells: int, side: i
     mixed = darts.supernet([2, side, side + 1], 3, channels, cells)
     whole = darts.shapes(mixed)
     path = darts.sub_model(mixed, random_key(rng))
-    for arch in (path, darts.found(mixed, darts.random_genotype(rng)), mixed):
+    for arch in (path, darts.from_genotype(mixed, darts.random_genotype(rng)), mixed):
         module = spaces.skeleton(arch)
         own = {n: tuple(p.shape) for n, p in module.named_parameters() if n not in darts.ALPHAS}
         assert list(own.items()) == list(darts.shapes(arch).items())
@@ -149,7 +149,7 @@ def test_a_sub_model_is_the_supernet_with_one_operation_an_edge(side: int) -> No
         assert torch.allclose(own, mixed, atol=1e-6, rtol=0)
 
 
-def test_a_view_computes_what_a_module_of_its_own_does() -> None:
+def test_a_view_computes_the_same_as_a_separate_module() -> None:
     """And what ran before it leaves no trace."""
     arch = darts.supernet([3, 8, 8], 5, channels=4, cells=3)
     rng = np.random.default_rng(2)
@@ -183,7 +183,7 @@ def test_the_alphas_are_trained_by_gradient() -> None:
     assert list(only.weights) == list(darts.ALPHAS)
 
 
-def test_nothing_reads_a_cell_s_inputs_and_training_goes_on() -> None:
+def test_training_works_if_a_cell_reads_no_inputs() -> None:
     """With `none` everywhere only the head's shift matters; all other gradients are zero."""
     arch = darts.sub_model(darts.supernet([1, 4, 4], 2, channels=1, cells=3), constant_key(NONE))
     weights = spaces.initial(arch, np.random.default_rng(0))
@@ -192,15 +192,15 @@ def test_nothing_reads_a_cell_s_inputs_and_training_goes_on() -> None:
     assert [name for name in weights if not np.array_equal(after[name], weights[name])] == ["head.0.bias"]
 
 
-def test_a_found_network_by_hand() -> None:
+def test_a_genotype_network_by_hand() -> None:
     """Skip connections only, one reduction cell without channels to mix: the network is nearly linear."""
     genotype = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in darts.KINDS}
-    arch = darts.found(darts.supernet([1, 6, 6], 2, channels=1, cells=1), genotype)
+    arch = darts.from_genotype(darts.supernet([1, 6, 6], 2, channels=1, cells=1), genotype)
     module, x = loaded(arch, spaces.initial(arch, np.random.default_rng(4))), images(5, arch)
     cell = module.cells[0]
     with torch.no_grad():
         stem = module.stem(x)
-        states = [entrance(stem) for entrance in cell.inputs]
+        states = [preprocess(stem) for preprocess in cell.inputs]
         nodes = [cell.edges[2 * n](states[0]) + cell.edges[2 * n + 1](states[1]) for n in range(4)]
         assert torch.equal(module(x), module.head(torch.cat(nodes, 1).mean((2, 3))))
     assert nodes[0].shape == (5, 2, 3, 3)
@@ -208,10 +208,10 @@ def test_a_found_network_by_hand() -> None:
 
 @pytest.mark.parametrize("side", [6, 5])
 def test_a_factorised_reduction_sees_every_second_pixel_and_those_between(side: int) -> None:
-    from atoll.spaces.darts.cells import Halving
-    from atoll.spaces.darts.layers import Layer
+    from atoll.spaces.darts.cells import FactorisedReduction
+    from atoll.spaces.darts.layers import CellLayer
 
-    halving = Halving(Layer("halve", 1, 2, stride=2))
+    halving = FactorisedReduction(CellLayer("halve", 1, 2, stride=2))
     x = torch.arange(float(side * side)).reshape(1, 1, side, side)
     with torch.no_grad():
         for convolution in (halving.even, halving.odd):
@@ -225,7 +225,7 @@ def test_a_factorised_reduction_sees_every_second_pixel_and_those_between(side: 
 
 
 def test_a_calibrated_network_works_on_a_single_image() -> None:
-    arch = darts.found(
+    arch = darts.from_genotype(
         darts.supernet([1, 8, 8], 3, channels=2, cells=3), darts.random_genotype(np.random.default_rng(0))
     )
     weights = spaces.initial(arch, np.random.default_rng(1))

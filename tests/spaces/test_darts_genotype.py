@@ -46,7 +46,7 @@ def test_the_probability_counts_not_the_parameter() -> None:
     assert [source for _, source in genotype(alphas, alphas)["normal"][2:4]] == [1, 2]
 
 
-def test_of_equals_the_earlier_is_kept() -> None:
+def test_ties_go_to_the_earlier_one() -> None:
     flat = np.zeros((EDGES, 8))
     assert genotype(flat, flat)["reduce"] == [["max_pool_3x3", 0], ["max_pool_3x3", 1]] * 4
 

@@ -1,4 +1,4 @@
-"""Evolved networks as torch modules: the same answers as the evolution computed with."""
+"""Evolved networks as torch modules: the same outputs as during evolution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atoll import spaces
 from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
 from atoll.algorithms.neat.expression import expressed, structure
 from atoll.algorithms.neat.population import Population, first_generation
-from atoll.algorithms.neat.scoring import classes_of
+from atoll.algorithms.neat.scoring import predicted_classes
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
 from atoll.core.messages import Tensors
@@ -43,7 +43,7 @@ def module_of(network: Population, arch: dict[str, Any]) -> torch.nn.Module:
     return module
 
 
-def test_feed_forward_networks_answer_as_in_evolution() -> None:
+def test_feed_forward_networks_have_the_outputs_of_evolution() -> None:
     told = NeatSettings(inputs=4, outputs=3, population=30)
     population = genomes(told)
     x = stream(6, "rows").standard_normal((9, 4)).astype(np.float32)
@@ -55,7 +55,7 @@ def test_feed_forward_networks_answer_as_in_evolution() -> None:
         np.testing.assert_allclose(found, wanted[place], rtol=1e-12, atol=1e-12)
 
 
-def test_recurrent_networks_answer_as_in_evolution() -> None:
+def test_recurrent_networks_have_the_outputs_of_evolution() -> None:
     told = NeatSettings(inputs=2, outputs=2, population=30, recurrent=True)
     population = genomes(told)
     x = stream(6, "rows").standard_normal((5, 6)).astype(np.float32)
@@ -75,7 +75,7 @@ def test_one_value_is_cut_into_classes() -> None:
         network = expressed(population[place])
         found = module_of(network, architecture(network, told, classes=4, edges=edges))(torch.tensor(x))
         assert found.shape == (40, 4)
-        wanted = classes_of(outputs(population[place], x, 1), edges)[0]
+        wanted = predicted_classes(outputs(population[place], x, 1), edges)[0]
         assert found.argmax(1).tolist() == wanted.tolist()
 
 
@@ -104,13 +104,13 @@ BAD: list[tuple[str, int, list[str], str, list[str]]] = [
     ("nodes", 2, ["h1", "tanh", "sum"], "unreadable-architecture", ["'h1'"]),
     ("connections", 0, ["i3", "o0"], "unusable-genome", ["connection"]),
     ("connections", 0, ["i0", "h8000000000000009"], "unusable-genome", ["connection"]),
-    ("connections", 0, ["h8000000000000001", "h8000000000000001"], "unusable-genome", ["circle"]),
+    ("connections", 0, ["h8000000000000001", "h8000000000000001"], "unusable-genome", ["cycle"]),
     ("connections", 0, ["i0"], "unreadable-architecture", []),
 ]
 
 
 @pytest.mark.parametrize(("key", "place", "value", "code", "named"), BAD)
-def test_what_cannot_be_built_is_said(key: str, place: int, value: list[str], code: str, named: list[str]) -> None:
+def test_an_invalid_genome_is_refused(key: str, place: int, value: list[str], code: str, named: list[str]) -> None:
     arch = copy.deepcopy(sound())
     arch[key][place] = value
     with refused(ArchitectureError, code, *named):
@@ -118,10 +118,10 @@ def test_what_cannot_be_built_is_said(key: str, place: int, value: list[str], co
 
 
 def test_an_unknown_key_names_the_nearest() -> None:
-    with refused(ArchitectureError, "unknown-setting", "'link'", "'links'"):
+    with refused(ArchitectureError, "unknown-setting", "'connection'", "'connections'"):
         spaces.build({**sound(), "connection": []})
 
 
-def test_weights_travel_as_float32() -> None:
+def test_weights_are_sent_as_float32() -> None:
     told = NeatSettings(inputs=4, outputs=3, population=2)
     assert all(array.dtype == np.float32 for array in Tensors(weights_of(genomes(told)[0])).values())

@@ -51,7 +51,7 @@ def test_weights_of_the_filters_with_the_largest_norms() -> None:
     np.testing.assert_array_equal(cut["layers.1.weight"], weights["layers.1.weight"][[1, 2, 3, 6]][:, [0, 2, 5, 7]])
 
 
-def test_another_network_is_no_narrower_version() -> None:
+def test_another_network_is_not_a_narrower_version() -> None:
     weights = spaces.initial(PERCEPTRON, stream(1, "test"))
     other = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [4, 4, 4]})
     wider = from_fixed({"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [9, 4]})

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from atoll.core.messages import Array
 from atoll.spaces import build, initial
-from atoll.spaces.pruned.couplings import ANSWER, INPUT, Side, channel_labels, sides
+from atoll.spaces.pruned.couplings import INPUT, OUTPUT, Side, channel_labels, sides
 from atoll.spaces.pruned.fields import Shape
-from atoll.spaces.pruned.layers import Convolution, Depthwise, GroupNormalisation, Known, Linear
-from atoll.spaces.pruned.operations import Apply, Concatenate
-from atoll.spaces.pruned.plan import Plan, read
+from atoll.spaces.pruned.layers import Convolution, Depthwise, GroupNormalisation, LayerDescription, Linear
+from atoll.spaces.pruned.operations import Concatenate, LayerCall
+from atoll.spaces.pruned.plan import NetworkPlan, read
 from atoll.spaces.pruned.pruning import Unit, prune, units
 from atoll.spaces.pruned.space import describe, from_fixed
 from atoll.training.networks import load
@@ -30,7 +30,7 @@ from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated
 SIDE = 4  # of every image: all convolutions are 1x1
 
 
-def by_torch_pruning(plan: Plan) -> dict[Side, Array]:
+def by_torch_pruning(plan: NetworkPlan) -> dict[Side, Array]:
     """For each side one label a place, by the library's dependency graph. Groups are left to its users."""
     places: dict[Side, Array] = {}
     total = 0
@@ -47,7 +47,7 @@ def by_torch_pruning(plan: Plan) -> dict[Side, Array]:
     return {side: labels[numbers] for side, numbers in places.items()}
 
 
-def coupled_by_torch_pruning(plan: Plan, places: dict[Side, Array]) -> Iterator[tuple[Array, Array]]:
+def coupled_by_torch_pruning(plan: NetworkPlan, places: dict[Side, Array]) -> Iterator[tuple[Array, Array]]:
     with torch.device("meta"), torch.enable_grad():
         network = Marked(plan)
         batch = torch.empty((2, *plan.input), requires_grad=True)
@@ -57,7 +57,7 @@ def coupled_by_torch_pruning(plan: Plan, places: dict[Side, Array]) -> Iterator[
     def side_of(module: Any, direction: str) -> Side | None:
         """None for a batch norm that only marks a width, and for what is no module."""
         if module not in names:
-            return {network.first: INPUT, network.last: ANSWER}.get(module)
+            return {network.first: INPUT, network.last: OUTPUT}.get(module)
         name = names[module]
         return (name, direction if isinstance(plan.layers[name], (Convolution, Linear)) else "out")
 
@@ -80,7 +80,7 @@ class Marked(nn.Module):
     and the network's input.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         super().__init__()
         self.plan = plan
         self.place = {name: number for number, name in enumerate(plan.layers)}
@@ -97,7 +97,7 @@ class Marked(nn.Module):
         joined = iter(self.joined)
         for number, node in enumerate(self.plan.program):
             read = [values[value] for value in node.of]
-            if isinstance(node, Apply):
+            if isinstance(node, LayerCall):
                 values.append(self.layers[self.place[node.name]](*read))
                 continue
             if isinstance(node, Concatenate):  # one for each, or the same value read twice would be one input
@@ -107,7 +107,7 @@ class Marked(nn.Module):
         return answer
 
 
-def seen(layer: Known, shape: Shape) -> nn.Module:
+def seen(layer: LayerDescription, shape: Shape) -> nn.Module:
     """Without groups: a convolution with as many groups as outputs would be taken for a depthwise one."""
     if isinstance(layer, Convolution):
         return layer.model_copy(update={"groups": 1}).module()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.devices import DeviceProfile, LayerRow, LayerTable, device_profile
-from atoll.devices.resources import NEED_A_DEVICE, RESOURCES, measure, trace
+from atoll.devices.resources import DEVICE_RESOURCES, RESOURCES, measure, trace
 from atoll.errors import ConfigError
 from atoll.spaces import cost
 from refusals import refused
@@ -18,7 +18,7 @@ GENOME = {
     "input": [3],
     "classes": 1,
     "nodes": [["o0", "sigmoid", "sum"]],
-    "links": [["i0", "o0"], ["i2", "o0"]],
+    "connections": [["i0", "o0"], ["i2", "o0"]],
 }
 SPARSE = {
     "space": "sparse",
@@ -49,7 +49,7 @@ def test_a_residual_block_keeps_its_shortcut_alive() -> None:
 
 
 def test_what_pooling_and_norms_keep_aside_is_not_counted() -> None:
-    """A 2x2 pool over 3x4x4 reads 48 numbers and writes 12; its places of the maxima are read by nobody."""
+    """A 2x2 pool over 3x4x4 reads 48 numbers and writes 12; the indices of the maxima are never read."""
 
     class Pooled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def test_views_share_memory_and_a_tensor_read_late_lives_long() -> None:
     assert trace(Late(), (2, 3)).activations == 4 * 18
 
 
-def test_layers_of_a_separable_block_are_told_apart() -> None:
+def test_layers_of_a_separable_block_are_distinguished() -> None:
     with torch.device("meta"):
         block = nn.Sequential(
             nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 5, 1)
@@ -110,6 +110,6 @@ def test_a_row_of_the_same_shape_decides() -> None:
 def test_bad_kinds_are_one_line() -> None:
     with refused(ConfigError, "unknown-resource", "'latncy'", "'latency'"):
         measure(MLP, "latncy")
-    for kind in sorted(NEED_A_DEVICE):
+    for kind in sorted(DEVICE_RESOURCES):
         with refused(ConfigError, "device-not-named", kind):
             measure(MLP, kind)

@@ -84,17 +84,17 @@ def test_initial_weights_lie_inside_the_graph_and_follow_its_fan_in() -> None:
 def test_along_the_graph_and_back(graph: int, epsilon: int) -> None:
     arch = {**SMALL, "graph": graph, "epsilon": epsilon}
     whole = spaces.initial(arch, stream(graph, "test"))
-    vectors = sparse.along(arch, whole)
+    vectors = sparse.pack(arch, whole)
     assert {name: len(vectors[name]) for name in sparse.masks(arch)} == {
         name: int(mask.sum()) for name, mask in sparse.masks(arch).items()
     }
-    back = sparse.spread(arch, vectors)
+    back = sparse.unpack(arch, vectors)
     assert all(np.array_equal(back[name], whole[name]) for name in whole)
     assert sparse.connections(arch, vectors) == spaces.cost(arch).params
 
 
 def test_what_was_removed_is_not_counted_but_a_zero_bias_is() -> None:
-    vectors = sparse.along(SMALL, spaces.initial(SMALL, stream(1, "test")))
+    vectors = sparse.pack(SMALL, spaces.initial(SMALL, stream(1, "test")))
     name = "layers.0.weight"
     thinner = vectors.replaced({name: np.where(np.arange(len(vectors[name])) < 2, 0, vectors[name])})
     assert sparse.connections(SMALL, thinner) == spaces.cost(SMALL).params - 2

@@ -101,7 +101,7 @@ def test_a_chromosome_of_another_form_is_refused(chromosome: Chromosome, code: s
         ({"lr": 0.5}, ["lr = 0.5"]),
     ],
 )
-def test_bounds_of_table_2_are_kept_when_encoding(wrong: dict[str, Any], named: list[str]) -> None:
+def test_encoding_enforces_the_bounds_of_table_2(wrong: dict[str, Any], named: list[str]) -> None:
     with refused(ArchitectureError, "value-not-encodable", *named):
         encode("mlp", {**MLP, **wrong})
     with refused(ArchitectureError, "unknown-model", "'mpl'", "'mlp'"):

@@ -68,7 +68,7 @@ def test_a_users_module_is_rebuilt_from_text_and_weights(kind: type[nn.Module]) 
     module = weighted(kind())
     text = json.dumps(describe(module, SHAPE, CLASSES))
     arch = json.loads(text)
-    client = network(arch)  # as a client does: from the description, in its canonical spelling
+    client = network(arch)  # as a client does: from the description, as canonical JSON
     assert {name for name, _ in client.named_parameters()} == {name for name, _ in module.named_parameters()}
     load(client, weights_of(module))
     x = batch()
@@ -175,7 +175,7 @@ def test_order_of_layers_in_the_text_changes_nothing() -> None:
 
 
 class Spellings(nn.Module):
-    """Many spellings of the same few things."""
+    """Many forms of the same few operations."""
 
     def __init__(self) -> None:
         super().__init__()

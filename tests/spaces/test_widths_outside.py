@@ -1,4 +1,4 @@
-"""Descriptions from outside: whatever is wrong with one is said in one line before anything is built."""
+"""Descriptions from outside: any fault is reported in one line before anything is built."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pieces that search methods share: pure functions of arrays and a passed random generator."""
+"""Algorithms that search methods share: pure functions of arrays and an explicit random generator."""

@@ -1,8 +1,8 @@
-"""Averages of models, folded as the replies stream in: memory for one model, however many clients answer.
+"""Streaming averages of models and gradients, and the server's SGD step.
 
-Sums are in float64. A float32 weight times a row count fits into its 53 bits, so sums of that kind hardly round:
-clients that send equal tensors get back the same values exactly (a tensor that did not change keeps its content name
-and need not travel again), and the order of replies, which is fixed anyway, has almost no influence.
+Replies are added one at a time, so memory is that of one model for any number of clients. Sums are float64. A float32
+weight times a row count usually fits into 53 bits, so these sums hardly round: if all clients send equal tensors, the
+mean is exactly that tensor, its content name does not change, and it need not be sent again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sums = dict[str, npt.NDArray[np.float64]]
 
 
 class Mean:
-    """The weighted mean of whole models: FedAvg's sum of (n_k / n) * theta_k. Weight 1 each: the plain mean."""
+    """The weighted mean of whole models: FedAvg's sum of (n_k / n) * theta_k. With equal weights, the plain mean."""
 
     def __init__(self) -> None:
         self._sums: Sums = {}
@@ -31,34 +31,36 @@ class Mean:
         self.weight = 0.0
 
     def add(self, tensors: Mapping[str, Array], weight: float = 1) -> None:
-        """Fold one model in. Every model has the same names and shapes."""
+        """Add one model. All models must have the same tensor names and shapes."""
         _check_weight(weight)
         if not self._sums:
             self._dtypes = {name: array.dtype for name, array in tensors.items()}
             self._sums = {name: np.zeros(array.shape) for name, array in tensors.items()}
         elif tensors.keys() != self._sums.keys():
-            strange = sorted(tensors.keys() ^ self._sums.keys())
-            raise ValueError(f"models of different tensors cannot be averaged: {strange[:3]} are not in all of them")
+            differing = sorted(tensors.keys() ^ self._sums.keys())
+            raise ValueError(
+                f"models with different tensors cannot be averaged: {differing[:3]} are missing in some of them"
+            )
         for name, array in tensors.items():
             _check_shape(name, array, self._sums[name].shape)
             self._sums[name] += np.multiply(array, weight, dtype=np.float64)
         self.weight += weight
 
     def result(self) -> Tensors:
-        """The mean of what was added, in the dtypes of the first model."""
+        """The mean of all added models, in the dtypes of the first one."""
         if self.weight == 0:
             raise TooFewReplies(
-                "no model to average: no reply was accepted, or all of them have no data", code="too-few-replies"
+                "no model to average: no reply was accepted, or no accepted client has data", code="too-few-replies"
             )
         return Tensors({name: _rounded(total / self.weight, self._dtypes[name]) for name, total in self._sums.items()})
 
 
 class PartialMean:
-    """Algorithm 3, for clients that hold parts of the master: theta + sum over k of (n_k / n) * (theta_k - theta).
+    """Algorithm 3, for clients that train parts of the master: theta + sum over k of (n_k / n) * (theta_k - theta).
 
-    Filling every reply up with the old master and averaging gives the same, but needs a master per client. With
-    average="all" n is the data of all clients accepted this round, which is known only at the end; with "trained" it is
-    for every tensor the data of the clients that sent it.
+    Completing every reply with the old master and averaging gives the same result, but needs one master per client.
+    With average="all", n is the number of rows of all clients accepted this round, which is known only at the end.
+    With "trained", n is computed per tensor from the clients that sent that tensor.
     """
 
     def __init__(self, master: Tensors, average: Average = "all") -> None:
@@ -73,11 +75,11 @@ class PartialMean:
         self.weight = 0.0
 
     def add(self, tensors: Mapping[str, Array], weight: float = 1) -> None:
-        """Fold one client's part in."""
+        """Add one client's part of the master."""
         _check_weight(weight)
-        strange = [name for name in tensors if name not in self._master]
-        if strange:
-            raise ValueError(f"{strange[:3]} are not tensors of the master")
+        unknown = [name for name in tensors if name not in self._master]
+        if unknown:
+            raise ValueError(f"the master has no tensors {unknown[:3]}")
         for name, array in tensors.items():
             old = self._master[name]
             _check_shape(name, array, old.shape)
@@ -90,10 +92,10 @@ class PartialMean:
         self.weight += weight
 
     def result(self) -> Tensors:
-        """The new master; tensors that no client sent are the old ones."""
+        """The new master. Tensors that no client sent are unchanged."""
         if self.weight == 0:
             raise TooFewReplies(
-                "no sub-model to average: no reply was accepted, or all of them have no data", code="too-few-replies"
+                "no sub-model to average: no reply was accepted, or no accepted client has data", code="too-few-replies"
             )
         changed: dict[str, Array] = {}
         for name, total in self._sums.items():
@@ -105,32 +107,32 @@ class PartialMean:
 
 
 def _rounded(values: npt.NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array:
-    """The only rounding to the model's own precision; arithmetic on a tensor of no dimensions gives no array."""
+    """Round once to the model's precision. `asarray`, because NumPy turns zero-dimensional results into scalars."""
     return np.asarray(values).astype(dtype)
 
 
 def _check_weight(weight: float) -> None:
     if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"a weight of {weight} is not possible: use the number of rows, 0 or more")
+        raise ValueError(f"weight = {weight}: a weight must be finite and at least 0; use the number of rows")
 
 
 def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
-        raise ValueError(f"tensor '{name}' has shape {array.shape}, not {shape}")
+        raise ValueError(f"tensor '{name}' has shape {array.shape}, expected {shape}")
 
 
 Gradient = dict[str, npt.NDArray[np.float32]]
 
 
 class GradientMean:
-    """The mean over all replies; a tensor that a reply lacks counts as zero: its operation was not drawn."""
+    """The mean over all replies. A tensor missing in a reply counts as zero: its operation was not sampled."""
 
     def __init__(self) -> None:
         self._sums: dict[str, npt.NDArray[np.float64]] = {}
         self.count = 0
 
     def add(self, gradient: Mapping[str, Array]) -> None:
-        """Fold one reply in."""
+        """Add the gradient of one reply."""
         for name, array in gradient.items():
             if name in self._sums:
                 self._sums[name] += array
@@ -139,13 +141,13 @@ class GradientMean:
         self.count += 1
 
     def result(self) -> Gradient:
-        """What at least one reply had a gradient of."""
+        """The mean gradient of every tensor that occurred in at least one reply."""
         return {name: (total / self.count).astype(np.float32) for name, total in self._sums.items()}
 
 
 @dataclass(frozen=True)
 class Descent:
-    """SGD as torch does it: clip by the whole gradient's length, add the decay, then momentum, then the rate."""
+    """SGD in torch's order: clip by the global gradient norm, add weight decay, then momentum and learning rate."""
 
     lr: float
     momentum: float
@@ -153,27 +155,27 @@ class Descent:
     clip: float
 
     def step(self, weights: Tensors, gradient: Mapping[str, Array], velocity: Tensors) -> tuple[Tensors, Tensors]:
-        """Weights and velocity afterwards. Where there is no gradient, decay and momentum continue."""
-        shrink = np.float32(min(1.0, self.clip / max(length(gradient), 1e-12)))
+        """New weights and velocity. Tensors without a gradient still get weight decay and momentum."""
+        shrink = np.float32(min(1.0, self.clip / max(gradient_norm(gradient), 1e-12)))
         moved: dict[str, Array] = {}
-        speeds: dict[str, Array] = {}
-        with np.errstate(over="ignore", invalid="ignore"):  # who gets weights that have diverged will find it out
+        velocities: dict[str, Array] = {}
+        with np.errstate(over="ignore", invalid="ignore"):  # callers check for divergence
             lr, momentum, decay = np.float32(self.lr), np.float32(self.momentum), np.float32(self.decay)
             for name, values in weights.items():
-                direction = decay * values
+                update = decay * values
                 if name in gradient:
-                    direction += shrink * gradient[name]
-                speeds[name] = momentum * velocity[name] + direction
-                moved[name] = values - lr * speeds[name]
-        return Tensors(moved), Tensors(speeds)
+                    update += shrink * gradient[name]
+                velocities[name] = momentum * velocity[name] + update
+                moved[name] = values - lr * velocities[name]
+        return Tensors(moved), Tensors(velocities)
 
 
-def length(gradient: Mapping[str, Array]) -> float:
-    """The Euclidean length of all tensors together; float64, in which no square of a float32 overflows."""
+def gradient_norm(gradient: Mapping[str, Array]) -> float:
+    """The Euclidean norm over all tensors, in float64, where the square of a float32 cannot overflow."""
     return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradient.values()))
 
 
-def shortened(gradient: Mapping[str, Array], limit: float) -> Gradient:
-    """The gradient, shortened to this length if it is longer."""
-    shrink = np.float32(min(1.0, limit / max(length(gradient), 1e-12)))
+def clip_gradient(gradient: Mapping[str, Array], limit: float) -> Gradient:
+    """The gradient, scaled down to norm `limit` if its norm is larger."""
+    shrink = np.float32(min(1.0, limit / max(gradient_norm(gradient), 1e-12)))
     return {name: array * shrink for name, array in gradient.items()}

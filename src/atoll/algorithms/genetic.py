@@ -1,7 +1,7 @@
-"""Genetic operators on bits and on real numbers. All randomness comes from the passed generator.
+"""Genetic operators on bit strings and on real vectors. All randomness comes from the `rng` argument.
 
-Bits are boolean arrays: on integers `~` gives -1 and -2. The operators on reals are pymoo's functions, which take
-probabilities per gene; the probability of a whole pair is applied here.
+Bits are boolean arrays, because on integers `~` gives -1 and -2. The operators on reals are pymoo's functions, which
+take probabilities per gene; the probability of crossing a pair is applied here.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Bits = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Duplicates = Literal["mutate", "keep"]
 
-# A space that is almost used up may have no new key within reach; then a duplicate is better than a hang.
+# In an almost exhausted space no new key may be reachable. A duplicate is then better than an endless loop.
 MUTATION_ATTEMPTS = 100
 
 
 def tournament(size: int, rank: npt.ArrayLike | None, crowding: npt.ArrayLike | None, rng: np.random.Generator) -> int:
-    """Of two different individuals the one of the better front, then of the larger crowding, else a coin flip.
+    """Binary tournament: the index with the better front, then the larger crowding distance, else a random one.
 
-    Without ranks (nothing was evaluated yet) it is a coin flip.
+    Without ranks (nothing has been evaluated yet) the winner is random.
     """
     if size == 1:
         return 0
     one, two = (int(index) for index in rng.choice(size, 2, replace=False))
-    # The pair comes in random order, so keeping the first of equals is the coin flip.
+    # The pair is in random order, so returning the first of equals is a fair choice.
     if rank is None or crowding is None:
         return one
     ranks, distances = np.asarray(rank), np.asarray(crowding)
@@ -37,7 +37,7 @@ def tournament(size: int, rank: npt.ArrayLike | None, crowding: npt.ArrayLike | 
 
 
 def one_point(first: Bits, second: Bits, probability: float, rng: np.random.Generator) -> tuple[Bits, Bits]:
-    """Two children that exchange their tails behind one cut, with this probability; else copies of the parents."""
+    """One-point crossover with this probability; otherwise copies of the parents."""
     _check_bits(first, second)
     one, two = first.copy(), second.copy()
     if len(first) >= 2 and rng.random() < probability:
@@ -47,7 +47,7 @@ def one_point(first: Bits, second: Bits, probability: float, rng: np.random.Gene
 
 
 def flip(bits: Bits, probability: float, rng: np.random.Generator) -> Bits:
-    """Every bit flipped with this probability, each by itself."""
+    """Flip every bit independently with this probability."""
     _check_bits(bits)
     return bits ^ (rng.random(bits.shape) < probability)
 
@@ -65,9 +65,9 @@ def breed(
 ) -> list[Bits]:
     """`n` offspring of these parents: tournament, one-point crossover, bit flips.
 
-    Equal keys would spend clients on nothing new: an offspring equal to a parent or to an earlier sibling is mutated
-    again until it is new (`duplicates="keep"` leaves it, as the paper is silent). Where no new key is found in
-    `MUTATION_ATTEMPTS` the copy stays.
+    Evaluating a duplicate wastes clients, so an offspring equal to a parent or to an earlier sibling is mutated again
+    until it is new. The paper does not say; `duplicates="keep"` leaves duplicates. If no new key is found within
+    `MUTATION_ATTEMPTS`, the duplicate stays.
     """
     parents = list(keys)
     if not parents:
@@ -106,7 +106,7 @@ def sbx(
 ) -> tuple[Floats, Floats]:
     """Simulated binary crossover of two parents within bounds.
 
-    `probability` is that of crossing the pair at all; within a crossed pair each gene takes part with `per_gene`.
+    A pair is crossed with `probability`; within a crossed pair each gene is crossed with `per_gene`.
     """
     from pymoo.operators.crossover.sbx import cross_sbx
 
@@ -114,7 +114,7 @@ def sbx(
     parents = np.stack([_within(first, bounds), _within(second, bounds)])
     if rng.random() >= probability:
         return parents[0], parents[1]
-    # One mating: pymoo wants (parents, matings, genes), and its probabilities as columns with a row per mating.
+    # One mating: pymoo expects (parents, matings, genes) and probabilities as columns with one row per mating.
     children = cross_sbx(
         parents[:, None, :],
         *bounds,
@@ -135,12 +135,12 @@ def polynomial(
     probability: float = 0.1,
     eta: float = 20.0,
 ) -> Floats:
-    """Polynomial mutation within bounds; `probability` is that of each gene."""
+    """Polynomial mutation within bounds; `probability` is per gene."""
     from pymoo.operators.mutation.pm import mut_pm
 
     bounds = _bounds(low, high)
     row = _within(values, bounds)[None, :]
-    # The function's `prob` is per gene; it is the PM class that reads its `prob` as that of a whole individual.
+    # `prob` of this function is per gene; only pymoo's PM class treats `prob` as per individual.
     mutated = mut_pm(row, *bounds, np.array([eta]), np.array([probability]), at_least_once=False, random_state=rng)
     return np.asarray(mutated[0], dtype=np.float64)
 
@@ -149,25 +149,25 @@ def _bounds(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:
     lower, upper = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     if lower.ndim != 1 or lower.shape != upper.shape or not (lower <= upper).all():
         raise ValueError(
-            f"bounds {lower.tolist()} to {upper.tolist()}: give as many lows as highs, none above its high"
+            f"bounds {lower.tolist()} to {upper.tolist()}: give two lists of equal length with low <= high"
         )
     return lower, upper
 
 
 def _within(values: npt.ArrayLike, bounds: tuple[Floats, Floats]) -> Floats:
-    """The genes as floats; outside the bounds pymoo's powers of negative numbers would turn into NaN."""
+    """The genes as floats, checked: outside the bounds pymoo raises negative numbers to powers and returns NaN."""
     genes = np.array(values, dtype=np.float64)
     if genes.shape != bounds[0].shape or not ((bounds[0] <= genes) & (genes <= bounds[1])).all():
-        raise ValueError(f"genes {genes.tolist()} are not within {bounds[0].tolist()} to {bounds[1].tolist()}")
+        raise ValueError(f"genes {genes.tolist()} are outside the bounds {bounds[0].tolist()} to {bounds[1].tolist()}")
     return genes
 
 
 def _check_bits(*arrays: Any) -> None:
     for array in arrays:
         if not isinstance(array, np.ndarray) or array.dtype != np.bool_ or array.ndim != 1:
-            raise TypeError(f"bits are a one-dimensional boolean array, not {array!r}")
+            raise TypeError(f"{array!r} is not a bit string: give a one-dimensional boolean array")
     if len({len(array) for array in arrays}) > 1:
-        raise ValueError("keys of different length cannot be crossed")
+        raise ValueError("keys of different lengths cannot be crossed")
 
 
 Genes = tuple[Bits, tuple[float, ...]]
@@ -175,7 +175,7 @@ Genes = tuple[Bits, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Operators:
-    """The values of section IV-A. Crossover is per pair, mutation per gene."""
+    """The parameters of section IV-A. Crossover probabilities are per pair, mutation probabilities per gene."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -197,10 +197,10 @@ def breed_mixed(
     *,
     same: Callable[[Genes], Hashable] | None = None,
 ) -> list[Genes]:
-    """`n` children. Without ranks (nothing was evaluated yet) parents are drawn by a coin flip.
+    """`n` offspring. Without ranks (nothing has been evaluated yet) parents are chosen at random.
 
-    `same` gives equal values for chromosomes that mean the same: a child equal to a parent or sibling is then mutated
-    again until it is new, because training it would add nothing. Without it, copies stay.
+    `same` maps equivalent chromosomes to equal values. An offspring equivalent to a parent or sibling is then mutated
+    again until it is new, because training it would add no information. Without `same`, duplicates stay.
     """
     if not parents:
         raise ValueError("no parents to breed from")

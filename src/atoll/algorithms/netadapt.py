@@ -1,7 +1,7 @@
-"""Falling resource budgets, and the fewest filters whose removal meets one (Yuan et al., section 4 and 4.1; NetAdapt).
+"""Decreasing resource budgets and the smallest pruning that meets one (Yuan et al., sections 4 and 4.1; NetAdapt).
 
-The target of iteration t is Res(GM_{t-1}) - Res(GM_0) * step * decay^(t-1), and never below the final budget. The steps
-add up to step / (1 - decay), 71 % for 5 % and 0.93: a minimal step lets a run go further.
+The target of iteration t is Res(GM_{t-1}) - Res(GM_0) * step * decay^(t-1), but never below the final budget. The
+steps sum to step / (1 - decay), 71 % for 5 % and 0.93; a minimal step lets a run reduce more than that.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ Resources = Mapping[str, float]  # kind -> amount
 
 @dataclass(frozen=True)
 class Schedule:
-    """How fast the budgets fall. Shares are of the start network's resources."""
+    """How fast the budgets decrease. All three values are relative to the start network's resources."""
 
     step: float = 0.05
     decay: float = 1.0
     minimal: float = 0.0
 
     def share(self, iteration: int) -> float:
-        """How much of the start network's resources iteration 1, 2, ... takes away."""
+        """The share of the start network's resources that iteration 1, 2, ... removes."""
         return max(self.step * self.decay ** (iteration - 1), self.minimal)
 
     def targets(self, iteration: int, before: Resources, start: Resources, final: Resources) -> dict[str, float]:
-        """What a candidate of this iteration may take of each kind; a kind within its final budget stays there."""
+        """The limit for each resource in this iteration, never below its final budget."""
         share = self.share(iteration)
         return {kind: max(final[kind], before[kind] - start[kind] * share) for kind in final}
 
 
 def final_budget(wanted: Resources, start: Resources) -> dict[str, float]:
-    """Amounts from settings: a value up to 1 is a share of the start network, a larger one an amount."""
+    """Absolute budgets: a value up to 1 is a share of the start network, a larger value is an absolute amount."""
     return {kind: value * start[kind] if value <= 1 else value for kind, value in wanted.items()}
 
 
-def met(amounts: Resources, budget: Resources) -> bool:
-    """Whether all kinds are within the budget."""
+def within_budget(amounts: Resources, budget: Resources) -> bool:
+    """Whether every resource is within its budget."""
     return all(amounts[kind] <= limit for kind, limit in budget.items())
 
 
-def most(width: int, multiple: int) -> int:
-    """How many filters can go, in multiples, if one stays."""
+def most_removable(width: int, multiple: int) -> int:
+    """How many filters can be removed, in multiples of `multiple`, if at least one remains."""
     return (width - 1) // multiple * multiple
 
 
-def fewest(width: int, multiple: int, targets: Resources, with_width: Callable[[int], Resources]) -> int | None:
-    """How many filters must go at least, in multiples; None if even the most that can go do not meet the targets.
+def fewest_removed(width: int, multiple: int, targets: Resources, with_width: Callable[[int], Resources]) -> int | None:
+    """The smallest number of filters to remove, in multiples of `multiple`; None if no removal meets the targets.
 
-    `with_width(w)` are the resources with w filters left, which never grow when w falls; at least one filter stays.
-    Found by halving: a wide layer is asked for ten times, not a thousand.
+    `with_width(w)` gives the resources with w filters left and must not grow as w decreases. At least one filter
+    remains. Bisection keeps the number of evaluations at ten or so, even for wide layers.
     """
-    low, high = 0, most(width, multiple) // multiple  # in multiples: `low` is too few, `high` is enough
-    if high == 0 or not met(with_width(width - high * multiple), targets):
+    low, high = 0, most_removable(width, multiple) // multiple  # in multiples: `low` is too few, `high` is enough
+    if high == 0 or not within_budget(with_width(width - high * multiple), targets):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if met(with_width(width - middle * multiple), targets):
+        if within_budget(with_width(width - middle * multiple), targets):
             high = middle
         else:
             low = middle
@@ -69,66 +69,68 @@ def fewest(width: int, multiple: int, targets: Resources, with_width: Callable[[
 
 
 def require_reachable(wanted: Resources, budget: Resources, least: Resources) -> None:
-    """A `ConfigError` for a final budget below what the narrowest network takes."""
+    """Raise a `ConfigError` if the final budget is below what the narrowest network needs."""
     for kind, limit in budget.items():
         if least[kind] > limit:
             raise ConfigError(
-                f"resources.{kind} = {wanted[kind]:g}: that is a budget of {limit:,.6g}, and with every layer pruned "
-                f"as far as it goes the network still takes {least[kind]:,.6g}; raise the budget, or prune fewer "
+                f"resources.{kind} = {wanted[kind]:g}: the budget is {limit:,.6g}, but the network still needs "
+                f"{least[kind]:,.6g} when every layer is pruned as far as possible; raise the budget or prune fewer "
                 "filters at a time (multiple)",
                 code="unreachable-budget",
             )
 
 
 def survivors(candidates: int, done: int, share: float) -> int:
-    """How many of an iteration's first `candidates` are left after `done` rounds that drop this share of them each.
+    """How many of an iteration's initial `candidates` remain after `done` rounds, each dropping `share` of them.
 
-    max(1, round(K0 * (1 - r * alpha))), halves up. Line 25 of Algorithm 4.1 has `max` where only `min` makes sense:
-    as printed, all but one would be dropped in the first round whatever alpha is.
+    max(1, round(K0 * (1 - r * alpha))), halves rounded up. Line 25 of Algorithm 4.1 has `max` where only `min` makes
+    sense: as printed, the first round would drop all candidates but one, whatever alpha is.
     """
-    # 7 * (1 - 1/2) is 3.5 and 6 * (1 - 0.9) is 0.5999...: without the small addition a half would sometimes go down.
+    # Floating-point error can put a half slightly below .5; the small addition makes it round up.
     return max(1, math.floor(candidates * (1 - done * share) + 0.5 + 1e-9))
 
 
-def left_after(candidates: int, number: int, rounds: int, share: float) -> int:
-    """How many continue after round `number` of an iteration's `rounds`: the last one keeps one, before the upload."""
+def remaining_after(candidates: int, number: int, rounds: int, share: float) -> int:
+    """How many candidates remain after round `number` of `rounds`; after the last round, only the winner."""
     return 1 if number >= rounds else survivors(candidates, number, share)
 
 
 def degradation(previous: float, accuracy: float, saving: float) -> float:
-    """Accuracy lost per resource saved, against the network that all candidates were pruned from."""
+    """Accuracy lost per resource saved, relative to the network that all candidates were pruned from."""
     if not saving > 0:
-        raise ValueError(f"a candidate that saves {saving} is none: it must need less than the network before it")
+        raise ValueError(
+            f"saving = {saving}: a candidate must need fewer resources than the network it was pruned from"
+        )
     return (previous - accuracy) / saving
 
 
 def saved(before: Mapping[str, float], after: Mapping[str, float], start: Mapping[str, float]) -> float:
-    """What a candidate saves, in shares of the start network: the mean over the kinds of resources in `start`.
+    """The saving of a candidate as a share of the start network, averaged over the resources in `start`.
 
-    With one resource that is the paper's Res(prev) - Res(candidate) in another unit, and ranks the same.
+    With a single resource this is the paper's Res(prev) - Res(candidate) in another unit and gives the same ranking.
     """
     return sum((before[kind] - after[kind]) / start[kind] for kind in start) / len(start)
 
 
 def ranked(scores: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Candidates by (degradation, saving): the smallest degradation first, of equals the one that saves more."""
+    """Candidates by (degradation, saving): smallest degradation first, ties by larger saving."""
     order = {name: number for number, name in enumerate(scores)}
     return sorted(scores, key=lambda name: (scores[name][0], -scores[name][1], order[name]))
 
 
-def scheduled(
+def assign_groups(
     work: Sequence[float],
     places: Sequence[int | None],
     avoid: Sequence[int | None],
     paces: Sequence[float],
     rng: np.random.Generator,
 ) -> list[int]:
-    """The group of every candidate, in the order of their queue.
+    """A group for every candidate, in queue order.
 
-    `work` is what a row costs each candidate, `places` the group it has already (None: it needs one), `avoid` a group
-    that it must not get again as long as there is another, `paces` the rows of each group's largest client.
+    `work`: cost per row of each candidate. `places`: the group a candidate already has, or None. `avoid`: a group not
+    to be assigned again if there is another one, or None. `paces`: the rows of each group's largest client.
     """
-    finished = [0.0] * len(paces)  # when each group has done what it has to do
+    finished = [0.0] * len(paces)  # when each group finishes its work
     for cost, place in zip(work, places, strict=True):
         if place is not None:
             finished[place] += cost * paces[place]
@@ -142,7 +144,7 @@ def scheduled(
 
 
 def _next(finished: Sequence[float], bad: int | None, rng: np.random.Generator) -> int:
-    """A random free group; if there is none, the one that is free first."""
+    """A random idle group; if none is idle, the one that becomes idle first."""
     usable = [group for group in range(len(finished)) if group != bad] or [0]
     free = [group for group in usable if finished[group] == 0.0]
     if free:

@@ -1,8 +1,8 @@
-"""Non-dominated sorting, crowding, selection, hypervolume and the picks from a front.
+"""NSGA-II: non-dominated sorting, crowding distance, selection, hypervolume, and picks from the Pareto front.
 
-pymoo's plain array functions do the work; they are imported when first used, because that takes a quarter of a second.
-All objectives are minimised; column 0 is the error, column 1 the cost. A row with a value that is not finite is no
-measurement: pymoo would rank a NaN first, here such rows come after all others and are never picked while others exist.
+The work is done by pymoo's array functions, which are imported on first use because the import takes a quarter of a
+second. All objectives are minimised; column 0 is the error, column 1 the cost. A row with a non-finite value is not a
+measurement. pymoo would rank NaN first; here such rows rank last and are picked only if there are no others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.intp]
 
 
 def non_dominated_fronts(objectives: npt.ArrayLike) -> list[Indices]:
-    """Indices of the first front, the second and so on, each ascending; rows that are not finite are the last one."""
+    """Row indices of the first front, the second and so on, each ascending; non-finite rows form the last front."""
     from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
     values = _matrix(objectives)
@@ -30,10 +30,10 @@ def non_dominated_fronts(objectives: npt.ArrayLike) -> list[Indices]:
 
 
 def crowding_distances(front: npt.ArrayLike) -> Floats:
-    """Crowding of the points of one front: the mean over the objectives of (next - previous) / range.
+    """Crowding distances within one front: the mean over the objectives of (next - previous) / range.
 
-    The ends of every objective are infinitely far. Of equal points the first counts and the others have 0, so that
-    copies go first when a front is cut. Fronts of one or two different points: infinite. Not finite: 0.
+    The extremes of every objective get infinity, and so do fronts of one or two distinct points. Of duplicate points
+    all but the first get 0, so that they are dropped first when a front is truncated. Non-finite points get 0.
     """
     from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
 
@@ -48,7 +48,7 @@ def crowding_distances(front: npt.ArrayLike) -> Floats:
 
 
 def rank_and_crowding(objectives: npt.ArrayLike) -> tuple[Indices, Floats]:
-    """For every row the number of its front (0 is best) and its crowding within that front."""
+    """For every row, the index of its front (0 is best) and its crowding distance within that front."""
     values = _matrix(objectives)
     rank, crowding = np.zeros(len(values), dtype=np.intp), np.zeros(len(values))
     for number, front in enumerate(non_dominated_fronts(values)):
@@ -60,19 +60,19 @@ def rank_and_crowding(objectives: npt.ArrayLike) -> tuple[Indices, Floats]:
 def select(objectives: npt.ArrayLike, count: int) -> Indices:
     """NSGA-II's environmental selection: the best `count` rows by front, then crowding, then position.
 
-    With parents before offspring, a tie therefore keeps the parent. The result is ordered best first.
+    If parents come before offspring, a tie goes to the parent. The result is ordered best first.
     """
     rank, crowding = rank_and_crowding(objectives)
     if not 0 <= count <= len(rank):
-        raise ValueError(f"cannot select {count} of {len(rank)}")
+        raise ValueError(f"cannot select {count} of {len(rank)} rows")
     return np.lexsort((np.arange(len(rank)), -crowding, rank))[:count]
 
 
 def hypervolume(objectives: npt.ArrayLike, reference: npt.ArrayLike) -> float:
-    """The part of the box between 0 and the reference point that the rows dominate: from 0 to 1.
+    """The share, 0 to 1, of the box between 0 and the reference point that the rows dominate.
 
-    Every axis is scaled to the reference: error 1, and the cost of the master or of the standard network. Rows that do
-    not improve on the reference in every objective add nothing.
+    Every axis is scaled by the reference: error 1, and the cost of the master or of the standard network. Rows that are
+    not better than the reference in every objective contribute nothing.
     """
     from pymoo.indicators.hv import HV
 
@@ -88,18 +88,18 @@ def hypervolume(objectives: npt.ArrayLike, reference: npt.ArrayLike) -> float:
 
 
 def by_error(objectives: npt.ArrayLike) -> Indices:
-    """The first front from the lowest error on; equal errors by the other objectives, then by position."""
+    """The first front by rising error; ties by the other objectives, then by position."""
     values = _matrix(objectives)
     front = _first_front(values)
     return front[np.lexsort((front, *values[front].T[::-1]))]
 
 
 def by_knee(objectives: npt.ArrayLike) -> Indices:
-    """The first front from its knee on: by distance from the chord between its ends, the ends themselves last.
+    """The first front ordered from its knee: by distance from the chord between its extremes, the extremes last.
 
-    On the front normalised to 0..1 the chord is the line (for more objectives the plane) where the values add up to 1,
-    so the farthest on the ideal point's side has the smallest sum. A point far on the other side is a poor compromise
-    and comes late. Ties, and fronts of ends only, go by cost.
+    On the front normalised to 0..1 the chord is the line (with more objectives, the plane) where the values sum to 1,
+    so the point farthest towards the ideal point has the smallest sum. Points on the other side of the chord are poor
+    compromises and come late. Ties, and fronts of extremes only, are ordered by cost.
     """
     values = _matrix(objectives)
     front = _first_front(values)
@@ -114,25 +114,25 @@ def by_knee(objectives: npt.ArrayLike) -> Indices:
 
 
 def high(objectives: npt.ArrayLike) -> int:
-    """The paper's High: the lowest error."""
+    """The paper's High: the row with the lowest error."""
     return int(by_error(objectives)[0])
 
 
 def knee(objectives: npt.ArrayLike) -> int:
-    """The paper's Knee: farthest from the chord; of two points the cheaper, of one the only one."""
+    """The paper's Knee: the row farthest from the chord; of a front of two, the cheaper one."""
     return int(by_knee(objectives)[0])
 
 
 def _first_front(values: Floats) -> Indices:
     if not len(values):
-        raise ValueError("no objectives: there is no front to pick from")
+        raise ValueError("no objectives: give at least one row")
     front = non_dominated_fronts(values)[0]
-    # Where nothing could be measured, all rows are equally worthless: keep their order.
+    # If no row is finite, none is better than another: take the first.
     return front if np.isfinite(values[front]).all() else front[:1]
 
 
 def _matrix(objectives: Any) -> Floats:
     values = np.asarray(objectives, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(f"objectives form a table of rows and objectives, not an array of shape {values.shape}")
+        raise ValueError(f"objectives have shape {values.shape}: give a two-dimensional array, rows by objectives")
     return values

@@ -1,7 +1,8 @@
-"""A softmax policy over the operations of each edge, and its REINFORCE gradient with late rewards.
+"""A softmax policy over the operations of each edge, and REINFORCE updates that tolerate late rewards.
 
-Yao et al., "Federated Model Search via Reinforcement Learning", Eq. 4 to 15; readings are in docs/papers.md. A policy
-is an array `alpha` of shape (edges, operations); a key holds the number of one operation for each edge.
+Yao et al., "Federated Model Search via Reinforcement Learning", Eq. 4 to 15; docs/papers.md explains how unclear
+passages are read. A policy is an array of logits (alpha in the paper) of shape (edges, operations); a key holds one
+operation index per edge.
 """
 
 from __future__ import annotations
@@ -22,51 +23,51 @@ Key = npt.NDArray[np.int64]
 Correction = Literal["exact", "weighted", "taylor", "paper"]
 
 
-def probabilities(alpha: Array) -> Floats:
-    """Eq. 4: how likely each operation is, edge by edge."""
-    raised = np.exp(alpha - alpha.max(axis=-1, keepdims=True))  # the largest exponent is 0: nothing overflows
+def probabilities(logits: Array) -> Floats:
+    """Eq. 4: the probability of each operation on each edge."""
+    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))  # the largest exponent is 0, so nothing overflows
     shares: Floats = raised / raised.sum(axis=-1, keepdims=True)
     return shares
 
 
-def draw(alpha: Array, rng: np.random.Generator) -> Key:
-    """Eq. 5: one operation for every edge."""
-    edges = np.cumsum(probabilities(alpha), axis=-1)
-    # Rounding may leave the last sum below 1, and a number drawn above it would be no operation's.
-    below = rng.random(alpha.shape[:-1])[..., None] >= edges[..., :-1]
+def draw(logits: Array, rng: np.random.Generator) -> Key:
+    """Eq. 5: sample one operation per edge."""
+    edges = np.cumsum(probabilities(logits), axis=-1)
+    # The last cumulative sum may round to below 1; leaving it out maps larger draws to the last operation.
+    below = rng.random(logits.shape[:-1])[..., None] >= edges[..., :-1]
     key: Key = below.sum(axis=-1, dtype=np.int64)
     return key
 
 
-def likeliest(alpha: Array) -> Key:
-    """The operation of the highest probability on each edge; of equals the first."""
-    key: Key = np.argmax(alpha, axis=-1).astype(np.int64)
+def likeliest(logits: Array) -> Key:
+    """The most probable operation on each edge; ties go to the first."""
+    key: Key = np.argmax(logits, axis=-1).astype(np.int64)
     return key
 
 
-def entropy(alpha: Array) -> float:
-    """Mean entropy of an edge in nats: ln N when nothing is decided, 0 when everything is."""
-    share = probabilities(alpha)
+def entropy(logits: Array) -> float:
+    """Mean entropy per edge in nats: ln N for a uniform policy, 0 for a deterministic one."""
+    share = probabilities(logits)
     logs = np.log(share, out=np.zeros_like(share), where=share > 0)
     return float(-(share * logs).sum(axis=-1).mean())
 
 
-def log_probability(alpha: Array, key: Array) -> float:
-    """log p(key): the sum over its edges."""
-    raised = alpha - alpha.max(axis=-1, keepdims=True)
+def log_probability(logits: Array, key: Array) -> float:
+    """log p(key), summed over the edges."""
+    raised = logits - logits.max(axis=-1, keepdims=True)
     logs = raised - np.log(np.exp(raised).sum(axis=-1, keepdims=True))
     return float(np.take_along_axis(logs, np.asarray(key)[..., None], axis=-1).sum())
 
 
-def log_gradient(alpha: Array, key: Array) -> Floats:
-    """Eq. 12: the gradient of log p(key), 1 - p where the operation was drawn and -p elsewhere."""
-    chosen = np.arange(alpha.shape[-1]) == np.asarray(key)[..., None]
-    gradient: Floats = chosen - probabilities(alpha)
+def log_gradient(logits: Array, key: Array) -> Floats:
+    """Eq. 12: the gradient of log p(key), which is 1 - p for the sampled operation and -p for the others."""
+    chosen = np.arange(logits.shape[-1]) == np.asarray(key)[..., None]
+    gradient: Floats = chosen - probabilities(logits)
     return gradient
 
 
 def next_baseline(baseline: float, accuracies: Sequence[float], share: float) -> float:
-    """Eq. 9 as printed: `share` (beta) is the part of the new mean, not of what was before."""
+    """Eq. 9 as printed: `share` (beta in the paper) weights the new mean, not the old baseline."""
     return share * float(np.mean(accuracies)) + (1 - share) * baseline
 
 
@@ -79,24 +80,24 @@ def reinforce(accuracies: Sequence[float], baseline: float, gradients: Sequence[
 
 
 def compensated(gradient: Array, now: Array, then: Array, strength: float) -> Array:
-    """Eq. 13: g + lambda g g (now - then), what a gradient taken at old weights would be at the present ones."""
+    """Eq. 13: g + lambda g g (now - then), a stale gradient moved to the current weights."""
     fresh: Array = gradient + gradient.dtype.type(strength) * gradient * gradient * (now - then)
     return fresh
 
 
 def corrected(key: Array, then: Array, now: Array, correction: Correction, strength: float) -> Floats:
-    """The gradient of log p(key) for a key that was drawn under an older policy.
+    """The gradient of log p(key) for a key that was sampled from an older policy.
 
-    exact     at the present policy: the server knows the key, so nothing need be approximated
-    weighted  the same times p_now(key) / p_then(key): the key counts as often as it would be drawn now
-    taylor    Eq. 15 with the sign of the descent form: the curvature of log p is negative
+    exact     the gradient at the current policy; the server knows the key, so no approximation is needed
+    weighted  the same times the importance weight p_now(key) / p_then(key)
+    taylor    Eq. 15 with the opposite sign, because the curvature of log p is negative
     paper     Eq. 15 as printed, which moves away from the exact gradient
     """
     if correction == "exact":
         return log_gradient(now, key)
     if correction == "weighted":
-        likelier = math.exp(log_probability(now, key) - log_probability(then, key))
-        return log_gradient(now, key) * likelier
+        importance = math.exp(log_probability(now, key) - log_probability(then, key))
+        return log_gradient(now, key) * importance
     old = log_gradient(then, key)
     term: Floats = strength * old * old * (now - then)
     if correction == "taylor":
@@ -110,14 +111,14 @@ def corrected(key: Array, then: Array, now: Array, correction: Correction, stren
 
 
 def clipped(gradient: Array, limit: float) -> Array:
-    """The gradient, shortened to this length if it is longer."""
-    length = float(np.linalg.norm(gradient))
-    return gradient * (limit / length) if length > limit else gradient
+    """The gradient, scaled down to norm `limit` if its norm is larger."""
+    norm = float(np.linalg.norm(gradient))
+    return gradient * (limit / norm) if norm > limit else gradient
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """Adam, as ascent. The decay pulls alpha towards 0; the clip comes before both, as torch does it."""
+    """Gradient ascent with Adam. Clipping comes first, then weight decay (towards 0), as in torch."""
 
     lr: float = 0.003
     decay: float = 1e-4
@@ -125,17 +126,17 @@ class Ascent:
     betas: tuple[float, float] = (0.5, 0.999)
     epsilon: float = 1e-8
 
-    def start(self, alpha: Array) -> Floats:
-        """The optimiser's memory before the first step: mean, mean of squares, number of steps."""
-        return np.zeros((3, *alpha.shape))
+    def start(self, logits: Array) -> Floats:
+        """The optimiser state before the first step: mean, mean of squares, number of steps."""
+        return np.zeros((3, *logits.shape))
 
-    def step(self, alpha: Array, gradient: Array, memory: Array) -> tuple[Floats, Floats]:
-        """The policy after one step along the gradient, and the memory."""
-        direction = clipped(gradient, self.clip) - self.decay * alpha
+    def step(self, logits: Array, gradient: Array, memory: Array) -> tuple[Floats, Floats]:
+        """The policy after one ascent step, and the new optimiser state."""
+        update = clipped(gradient, self.clip) - self.decay * logits
         first, second = self.betas
-        mean = first * memory[0] + (1 - first) * direction
-        squares = second * memory[1] + (1 - second) * direction * direction
+        mean = first * memory[0] + (1 - first) * update
+        squares = second * memory[1] + (1 - second) * update * update
         steps = memory[2] + 1
         scale = np.sqrt(squares / (1 - second**steps)) + self.epsilon
-        ascended: Floats = alpha + self.lr * (mean / (1 - first**steps)) / scale
-        return ascended, np.stack([mean, squares, steps])
+        moved: Floats = logits + self.lr * (mean / (1 - first**steps)) / scale
+        return moved, np.stack([mean, squares, steps])

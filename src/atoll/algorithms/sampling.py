@@ -1,4 +1,4 @@
-"""Who takes part in a round, and who trains which individual: the paper's double sampling."""
+"""Client sampling, grouping of clients, and assignment of sub-models to clients."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from atoll.errors import ConfigError, nearest
 
 
 def participants(clients: int, fraction: float) -> int:
-    """m = C * K, rounded to the nearest whole number (halves up), but at least one client."""
+    """m = C * K, rounded to the nearest integer (halves up), at least 1."""
     if not 0 < fraction <= 1:
         raise ConfigError(
-            f"a fraction of {fraction} of the clients is not possible: use more than 0 and at most 1",
+            f"fraction = {fraction}: the fraction of clients must be above 0 and at most 1",
             code="invalid-setting",
         )
     if clients < 1:
-        raise ConfigError("there are no clients to choose from: the federation is empty", code="no-clients")
-    # 0.29 * 50 is 14.499999999999998 in floats: without the small addition a half would sometimes go down.
+        raise ConfigError("the federation has no clients: add at least one", code="no-clients")
+    # 0.29 * 50 is 14.499999999999998 in floats; the small addition makes such halves round up.
     return max(1, math.floor(fraction * clients + 0.5 + 1e-9))
 
 
 def choose(names: Sequence[str], fraction: float, rng: np.random.Generator) -> list[str]:
-    """m of the clients, without replacement, every one equally likely; in the order in which they were given."""
+    """m clients, sampled uniformly without replacement, in their original order."""
     count = participants(len(names), fraction)
     taken = np.sort(rng.choice(len(names), count, replace=False))
     return [names[int(index)] for index in taken]
 
 
 def groups(names: Sequence[str], count: int, rng: np.random.Generator) -> list[list[str]]:
-    """The m chosen clients at random in `count` groups of floor(m / count); what is left over joins the first groups.
+    """Split the m sampled clients at random into `count` groups of floor(m / count); the first groups get the rest.
 
-    Every client is in exactly one group, so it trains one individual once.
+    Every client is in exactly one group, so it trains exactly one individual.
     """
     if count < 1:
-        raise ConfigError(f"a population of {count} is not possible: use 1 or more", code="invalid-setting")
+        raise ConfigError(f"population = {count}: must be at least 1", code="invalid-setting")
     if len(names) < count:
         raise ConfigError(
-            f"{len(names)} clients cannot train a population of {count}: each individual needs a client of its own; "
-            f"set the population to {len(names)} or less, or let more clients participate",
+            f"{len(names)} clients cannot train a population of {count}: each individual needs at least one client; "
+            f"set the population to {len(names)} or less, or sample more clients",
             code="too-few-clients",
         )
     shuffled = [names[int(index)] for index in rng.permutation(len(names))]
@@ -66,18 +66,19 @@ def partition(
     count: int,
     balance: float = 1.1,
 ) -> list[list[int]]:
-    """`count` groups of client numbers, each client in one of them and none empty; members in rising order.
+    """Partition clients into `count` non-empty groups of client numbers, ascending, with similar label distributions.
 
-    `labels` are a client's rows per class; None, of a client that does not share them, is read as the distribution of
-    all who do. If no client does, sizes alone decide. Where no group can take a client without breaking the balance, it
-    goes to the one that breaks it least. Ties go to the first group, among clients of equal size to the first client.
+    `labels` are rows per class. None (a client that does not report them) is read as the mean distribution of those
+    that do; if no client reports labels, only sizes matter. `balance` limits the ratio of the largest to the smallest
+    group; if every choice exceeds it, the one that exceeds it least is taken. Ties go to the first group, and among
+    clients of equal size to the first client.
     """
     if not 1 <= count <= len(sizes):
         raise ConfigError(
             f"groups = {count}: {len(sizes)} clients cannot be put into {count} groups; use 1 to {len(sizes)}",
             code="impossible-group-count",
         )
-    known = _filled_in(sizes, labels)
+    known = _class_counts(sizes, labels)
     everyone = _shares(known.sum(axis=0, keepdims=True))[0]
     totals, counts = np.zeros(count), np.zeros((count, known.shape[1]))
     groups: list[list[int]] = [[] for _ in range(count)]
@@ -88,7 +89,7 @@ def partition(
             excess = _excess(totals, sizes[client], balance)
             before = np.abs(_shares(counts) - everyone).sum(axis=1)
             after = np.abs(_shares(counts + known[client]) - everyone).sum(axis=1)
-            # The other groups stay as they are, so the mean distance is smallest where the change is.
+            # The other groups do not change, so minimising the change minimises the mean distance.
             chosen = int(np.lexsort((np.round(after - before, DIGITS), np.round(excess, DIGITS)))[0])
         groups[chosen].append(client)
         totals[chosen] += sizes[client]
@@ -97,32 +98,32 @@ def partition(
 
 
 def distance(labels: Sequence[Sequence[int]], group: Sequence[int]) -> float:
-    """How far this group's label distribution is from that of all clients: 0 (the same) to 2 (nothing in common)."""
+    """The L1 distance between the label distributions of this group and of all clients: 0 (equal) to 2 (disjoint)."""
     rows = np.asarray(labels, dtype=np.float64)
-    own, all_of_them = rows[list(group)].sum(axis=0, keepdims=True), rows.sum(axis=0, keepdims=True)
-    return float(np.abs(_shares(own) - _shares(all_of_them)).sum())
+    own, total = rows[list(group)].sum(axis=0, keepdims=True), rows.sum(axis=0, keepdims=True)
+    return float(np.abs(_shares(own) - _shares(total)).sum())
 
 
-def _filled_in(sizes: Sequence[int], labels: Sequence[Sequence[int] | None]) -> Floats:
-    """Rows per class of every client; one that does not share them counts as average."""
-    shared = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
-    if not shared:
+def _class_counts(sizes: Sequence[int], labels: Sequence[Sequence[int] | None]) -> Floats:
+    """Rows per class of every client; clients that do not report them get the mean distribution."""
+    known = [np.asarray(row, dtype=np.float64) for row in labels if row is not None]
+    if not known:
         return np.asarray(sizes, dtype=np.float64).reshape(-1, 1)  # one class for all: every distance is 0
-    average = _shares(np.sum(shared, axis=0, keepdims=True))[0]
+    average = _shares(np.sum(known, axis=0, keepdims=True))[0]
     pairs = zip(sizes, labels, strict=True)
     return np.array([average * size if row is None else row for size, row in pairs], dtype=np.float64)
 
 
 def _shares(counts: Floats) -> Floats:
-    """Each row as a distribution; a row of nothing stays nothing."""
+    """Each row normalised to sum 1; a row of zeros stays zero."""
     sums = counts.sum(axis=1, keepdims=True)
     return counts / np.where(sums > 0, sums, 1.0)
 
 
 def _excess(totals: Floats, size: int, balance: float) -> Floats:
-    """For every group: by how many rows the largest group would be too large if this one took the client; 0 if not."""
+    """For every group: by how many rows the largest group would be too large if this group took the client, else 0."""
     first, second = np.sort([*totals, np.inf])[:2]
-    # The smallest group afterwards is the smallest now, unless that one grows: then it or the next.
+    # The smallest group stays the smallest unless it grows; then it is itself or the second smallest.
     others = np.where(totals == first, second, first)
     least = np.minimum(others, totals + size)
     excess: Floats = np.maximum(0.0, np.maximum(totals.max(), totals + size) - balance * least)
@@ -139,18 +140,18 @@ def assign(
     rule: Rule,
     rng: np.random.Generator,
 ) -> list[int]:
-    """For each client, in the order of `rates`, the number of the sub-model it gets; every sub-model goes to one.
+    """For each client, in the order of `rates`, the index of its sub-model; a one-to-one assignment.
 
-    adaptive   the largest to the fastest link; among equally fast ones at random, so that the largest moves around
-    random     any to any
-    same       as they come: sub-models are taken to be of one size, so there is nothing to sort
+    adaptive   the largest sub-model to the fastest link; ties at random, so that no client always gets the largest
+    random     a random permutation
+    same       in order: sub-models are treated as equally large, so there is nothing to sort
 
-    A rate of None is not known. Where no rate is known, `adaptive` leaves the order as it is; where only some are, the
-    unknown ones count as the slowest.
+    A rate of None is unknown. If all rates are unknown, `adaptive` keeps the order; otherwise unknown rates count as
+    the slowest.
     """
     if len(sizes) != len(rates):
         raise ConfigError(
-            f"{len(sizes)} sub-models for {len(rates)} clients: each client gets exactly one",
+            f"{len(sizes)} sub-models for {len(rates)} clients: give exactly one per client",
             code="client-count-mismatch",
         )
     if rule == "random":
@@ -168,7 +169,7 @@ def assign(
 
 
 def transmitted(sizes: Sequence[float], order: Sequence[int], rule: Rule) -> list[float]:
-    """What each client is sent, for the comparison of latencies: under `same`, every sub-model has the mean size."""
+    """The size sent to each client, for comparing latencies; under `same`, every sub-model has the mean size."""
     if rule == "same":
         return [sum(sizes) / len(sizes)] * len(sizes)
     return [sizes[number] for number in order]

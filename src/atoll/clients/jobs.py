@@ -55,7 +55,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     graphs = sparse.masks(architecture)
     trained = sgd.train(
         module,
-        sparse.spread(architecture, payload["weights"]),
+        sparse.unpack(architecture, payload["weights"]),
         x,
         y,
         sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload}),
@@ -69,7 +69,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     reply: Payload = {}
     if payload.get("client_accuracy"):
         reply["correct"] = evaluation.evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
-    upload = sparse.along(architecture, trained)
+    upload = sparse.pack(architecture, trained)
     left = {name: remove_smallest(upload[name], architecture.get("xi", 0.0)) for name in graphs}
     return {"weights": upload.replaced(left) if left else upload, **reply}
 
@@ -125,7 +125,7 @@ def correct_rows(
     if not len(y):
         return 0
     module = networks.network(architecture, client.device)
-    whole = sparse.spread(architecture, weights)
+    whole = sparse.unpack(architecture, weights)
     counts = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
     return counts.correct if math.isfinite(counts.loss) else 0
 

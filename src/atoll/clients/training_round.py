@@ -53,7 +53,7 @@ class FederatedModel:
 
     def whole(self) -> Tensors:
         """The weights as the network's own parameters."""
-        return sparse.spread(self.architecture, self.weights)
+        return sparse.unpack(self.architecture, self.weights)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def fresh(name: str, architecture: dict[str, Any], rng: Generator) -> FederatedM
 
 def resumed(name: str, architecture: dict[str, Any], weights: Tensors) -> FederatedModel:
     """A model that starts from trained weights."""
-    return FederatedModel(name, architecture, sparse.along(architecture, weights))
+    return FederatedModel(name, architecture, sparse.pack(architecture, weights))
 
 
 def train_task(

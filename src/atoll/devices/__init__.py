@@ -1,13 +1,13 @@
-"""What kind of device a client is: how fast it computes and sends, and what that costs it in energy.
+"""Device profiles: how fast a client computes and communicates, and how much energy that takes.
 
-Profiles that ship are files beside this one; a user's own is a file of the same form, named by its path. A profile may
-hold a table of layers (`[[layers]]`), given or written by `atoll devices measure`; then latency and energy of a network
-are read from it, layer by layer:
+Built-in profiles are TOML files in this package; a user's profile is a file of the same format, given by its path. A
+profile may contain a table of layers (`[[layers]]`), written by hand or by `atoll devices measure`. Latency and energy
+of a network are then looked up layer by layer:
 
-1. a row of the same shape gives its figure (several such rows: their mean);
-2. else the rows of the same kind are read as a curve over MACs: a straight line between the two nearest rows, below the
-   smallest one towards `seconds_per_layer` at zero MACs, above the largest one in proportion;
-3. a kind without rows takes `seconds_per_layer` + MACs / `macs_per_second`, and MACs x `joules_per_mac`.
+1. a row of the same shape gives its value (several such rows: their mean);
+2. otherwise the rows of the same kind are interpolated linearly over MACs. Below the smallest row the line goes to
+   `seconds_per_layer` at zero MACs; above the largest row the value grows in proportion to the MACs;
+3. a kind without rows takes `seconds_per_layer` + MACs / `macs_per_second` seconds and MACs x `joules_per_mac` joules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["SHIPPED", "DeviceProfile", "LayerRow", "LayerTable", "LayerWork", "d
 
 
 class DeviceProfile(BaseModel):
-    """One kind of device. Speeds are sustained ones; a training pass counts three forward ones in MACs."""
+    """One kind of device. Speeds are sustained; in MACs, a training pass counts as three forward passes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -42,29 +42,29 @@ class DeviceProfile(BaseModel):
     downlink: float = Field(gt=0)  # bytes per second
     joules_per_mac: float = Field(default=0.0, ge=0)
     joules_per_byte: float = Field(default=0.0, ge=0)  # sent or received
-    seconds_per_layer: float = Field(default=0.0, ge=0)  # taken by a layer whatever its size
+    seconds_per_layer: float = Field(default=0.0, ge=0)  # fixed time per layer, whatever its size
     layers: LayerTable = LayerTable(())
 
     def seconds(self, macs: float, bytes_up: float, bytes_down: float) -> float:
-        """Computing and sending, one after the other."""
+        """Computing, then communicating, without overlap."""
         return macs / self.macs_per_second + bytes_up / self.uplink + bytes_down / self.downlink
 
     def joules(self, macs: float, bytes_up: float, bytes_down: float) -> float:
         return macs * self.joules_per_mac + (bytes_up + bytes_down) * self.joules_per_byte
 
     def layer_seconds(self, layer: LayerWork) -> float:
-        """One sample's way forward through one layer."""
+        """Seconds for the forward pass of one sample through one layer."""
         found = self.layers.seconds(layer, self.seconds_per_layer)
         return found if found is not None else self.seconds_per_layer + layer.macs / self.macs_per_second
 
     def layer_joules(self, layer: LayerWork) -> float:
-        """As `layer_seconds`, in energy; rows without joules are passed over."""
+        """Joules for the forward pass of one sample through one layer; table rows without joules are ignored."""
         found = self.layers.joules(layer)
         return found if found is not None else layer.macs * self.joules_per_mac
 
 
 def device_profile(name: str) -> DeviceProfile:
-    """A shipped profile by its name, or a user's own by the path of its file."""
+    """A built-in profile by name, or a user's profile by the path of its file."""
     if name in SHIPPED:
         text = files("atoll.devices").joinpath(f"{name}.toml").read_text(encoding="utf-8")
     elif name.endswith(".toml"):

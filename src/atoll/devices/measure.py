@@ -1,7 +1,7 @@
-"""A profile of the present machine: single layers, timed one sample at a time on one thread, median of repeats.
+"""Measure a profile of this machine: single layers, one sample at a time, on one thread, median of repeats.
 
-A network is pruned to widths nobody has timed. So every layer of a model is timed at several widths, in and out, and
-a profile reads what lies between from the line through them (`atoll.devices`).
+Pruning leads to widths that cannot all be timed. So every layer of a model is timed at several input and output widths,
+and the profile interpolates between them (`atoll.devices`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from atoll.devices import DeviceProfile
 from atoll.devices.table import LayerRow, LayerTable, LayerWork
 from atoll.spaces.layers import Conv2d
 
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the layer's widths
+SHARES = (0.25, 0.5, 0.75, 1.0)  # fractions of a layer's width
 WARM_UP = 3
-LEAST = 1e-7  # seconds; what a clock of this resolution can tell apart
+MIN_SECONDS = 1e-7  # the resolution of the clock
 
 
 def measure_profile(
@@ -31,11 +31,12 @@ def measure_profile(
     base: DeviceProfile,
     description: str,
     watts: float | None = None,
-    watch: Callable[[int, int], None] = lambda done, whole: None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> DeviceProfile:
-    """`base` (for the links, which are not measured here) with this machine's table and speed.
+    """`base` with this machine's layer table and speed. Its links are not measured and stay as they are.
 
-    `watts`: what the machine draws while it computes; without it, the table has no joules and `base` gives them.
+    `watts` is the power drawn while computing; without it the table has no joules and `joules_per_mac` of `base`
+    applies. `watch(done, total)` is called after every layer.
     """
     shapes = list(variants(layers))
     rows = []
@@ -57,14 +58,14 @@ def measure_profile(
 
 
 def variants(layers: Iterable[LayerWork]) -> Iterator[LayerWork]:
-    """Every distinct layer at every pair of its widths' shares, smallest first; the image's channels stay whole."""
+    """Every distinct layer at all combinations of its width fractions, smallest first. Image channels stay whole."""
     found: dict[tuple[Any, ...], LayerWork] = {}
     for layer in layers:
         for share in SHARES:
             outputs = max(1, round(layer.outputs * share))
             for inputs in _inputs(layer, outputs):
                 changed = replace(layer, inputs=inputs, outputs=outputs, macs=0)
-                if changed.kernel:  # a kernel that is not square has no row
+                if changed.kernel:  # non-square kernels have no row
                     found.setdefault(changed.shape, changed)
     yield from sorted(found.values(), key=lambda layer: (layer.kind, layer.outputs * layer.inputs, layer.shape))
 
@@ -78,7 +79,7 @@ def _inputs(layer: LayerWork, outputs: int) -> list[int]:
 
 
 def time_layer(layer: LayerWork, repeats: int) -> float:
-    """Median seconds of one sample's way through this layer, on one thread."""
+    """Median seconds for the forward pass of one sample through this layer, on one thread."""
     module, batch = _module(layer)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -93,11 +94,11 @@ def time_layer(layer: LayerWork, repeats: int) -> float:
                 times.append(time.perf_counter() - start)
     finally:
         torch.set_num_threads(threads)
-    return max(LEAST, statistics.median(times))
+    return max(MIN_SECONDS, statistics.median(times))
 
 
 def _module(layer: LayerWork) -> tuple[nn.Module, torch.Tensor]:
-    """The layer and a sample for it. Built without drawing: what numbers it holds does not matter for its time."""
+    """The layer and a sample for it. Constant weights, because values do not affect the time."""
     module: nn.Module
     with torch.device("meta"):
         if layer.kind == "linear":
@@ -112,7 +113,7 @@ def _module(layer: LayerWork) -> tuple[nn.Module, torch.Tensor]:
             parameter.fill_(0.5)
     if layer.kind == "linear":
         return module, torch.full((layer.width, layer.inputs), 0.5)
-    # The image before the layer: with an odd kernel and half of it as padding, stride times the image after it.
+    # The input size: with an odd kernel and "same" padding, the output size times the stride.
     sides = [(size - 1) * layer.stride + 1 for size in (layer.height, layer.width)]
     return module, torch.full((1, layer.inputs, *sides), 0.5)
 
@@ -133,7 +134,7 @@ def _row(layer: LayerWork, seconds: float, watts: float | None) -> LayerRow:
 
 
 def profile_text(profile: DeviceProfile, remark: str) -> str:
-    """A profile as the text of its file; `atoll.devices.device_profile` reads it back."""
+    """A profile as TOML text that `atoll.devices.device_profile` can read."""
     plain = profile.model_dump(mode="json", exclude={"layers"})
     parts = [f"# {remark}\n{to_toml(plain)}"]
     for row in profile.layers.root:

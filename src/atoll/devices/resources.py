@@ -1,13 +1,13 @@
-"""What a network takes on a device, in the units that budgets are given in.
+"""The resources a network needs, in the units of budgets.
 
-| kind           | of one sample's way forward                                                                         |
-|----------------|-----------------------------------------------------------------------------------------------------|
-| `macs`         | convolution and linear multiply-accumulates (`spaces.cost`)                                         |
-| `params`       | parameters                                                                                          |
-| `upload_bytes` | the weights on their way to the server                                                              |
-| `memory`       | bytes: all weights, and the most activations that live at one time (rule: `spaces.tracing.trace`)   |
-| `latency`      | seconds on a device: the sum of its layers (rule: `atoll.devices`)                                  |
-| `energy`       | joules on a device, in the same way                                                                 |
+| kind           | for the forward pass of one sample                                                |
+|----------------|-----------------------------------------------------------------------------------|
+| `macs`         | multiply-accumulates of convolutions and linear layers (`spaces.cost`)            |
+| `params`       | number of parameters                                                              |
+| `upload_bytes` | size of the weights in an upload                                                  |
+| `memory`       | bytes: all weights plus the peak of live activations (see `trace`)                |
+| `latency`      | seconds on a device: the sum over its layers (see `atoll.devices`)                |
+| `energy`       | joules on a device: the sum over its layers (see `atoll.devices`)                 |
 """
 
 from __future__ import annotations
@@ -29,39 +29,43 @@ from atoll.devices.table import LayerKind, LayerWork
 from atoll.errors import ConfigError, nearest
 from atoll.spaces import Architecture, canonical, cost, skeleton
 
-ROWS = 2  # batch norm takes statistics over the batch and refuses a single row
+ROWS = 2  # batch norm needs more than one row
 
 aten = torch.ops.aten
 CONVOLUTIONS = {aten.convolution.default, aten._convolution.default}
-PRODUCTS = {aten.addmm.default: 1, aten.mm.default: 0, aten.bmm.default: 0}  # place of the left factor
+PRODUCTS = {
+    aten.addmm.default: 1,
+    aten.mm.default: 0,
+    aten.bmm.default: 0,
+}  # index of the left factor among the arguments
 
 
 @dataclass(frozen=True)
-class Trace:
-    """Convolutions and linear layers in the order they run; the peak of one sample's `activations`, in bytes."""
+class NetworkTrace:
+    """Convolutions and linear layers in execution order, and the peak of one sample's `activations` in bytes."""
 
     layers: tuple[LayerWork, ...]
     activations: int
 
 
-def trace(module: nn.Module, shape: tuple[int, ...]) -> Trace:
-    """What one sample meets on its way through a network on the meta device.
+def trace(module: nn.Module, shape: tuple[int, ...]) -> NetworkTrace:
+    """Trace one forward pass through a network on the meta device.
 
-    The rule of `activations`: every operation writes a tensor of its own; a tensor lives from the operation that
-    writes it to the last one that reads it (the network's input from the start, its output to the end), views share
-    their tensor's memory, parameters and tensors that nothing reads are not counted. The peak is the largest sum
-    of what lives during one operation. A kernel's own working memory is not in it.
+    Activations are counted by this rule: every operation writes a new tensor, which is live from that operation to the
+    last one that reads it (the network's input from the start, its output to the end). Views share memory. Parameters
+    and tensors that are never read do not count. The peak is the largest sum of live tensors during one operation,
+    without the working memory of kernels.
     """
     few, more = _Recorder(module), _Recorder(module)
     few.run(shape, ROWS)
     more.run(shape, ROWS + 1)
-    # What a tensor holds of one sample is what it grows by with one more: statistics over the batch do not grow.
+    # The size per sample is the growth with one more row: statistics over the batch do not grow.
     sizes = [after - before for before, after in zip(few.sizes, more.sizes, strict=True)]
-    return Trace(tuple(few.layers), _peak(few.first, few.last, sizes))
+    return NetworkTrace(tuple(few.layers), _peak(few.first, few.last, sizes))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation below autograd; tensors are numbered by the memory they live in."""
+    """Records every operation below autograd. Tensors are numbered by their storage."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -72,16 +76,16 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.last: list[int] = []  # the last one that read it
         self._time = 0
         self._number: dict[int, int] = {}
-        self._kept: list[torch.Tensor] = []  # else memory is handed out twice and two tensors get one number
-        self._passed_over = {tensor.untyped_storage()._cdata for tensor in self._fixed()}
+        self._references: list[torch.Tensor] = []  # prevents reuse of storage, which would merge two tensors
+        self._ignored = {tensor.untyped_storage()._cdata for tensor in self._fixed()}
 
     def run(self, shape: tuple[int, ...], rows: int) -> None:
         self._rows = rows
         batch = torch.empty((rows, *shape), device="meta")
         self._written(batch)
         with torch.no_grad(), self:
-            answer = self.module(batch)
-        self._read(answer)
+            output = self.module(batch)
+        self._read(output)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -104,9 +108,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _written(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._number and storage._cdata not in self._passed_over:
+        if storage._cdata not in self._number and storage._cdata not in self._ignored:
             self._number[storage._cdata] = len(self.sizes)
-            self._kept.append(tensor)
+            self._references.append(tensor)
             self.sizes.append(storage.nbytes())
             self.first.append(self._time)
             self.last.append(-1)
@@ -124,13 +128,13 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 def _peak(first: list[int], last: list[int], sizes: list[int]) -> int:
     changes: dict[int, int] = {}
     for start, end, size in zip(first, last, sizes, strict=True):
-        if end >= start:  # else nothing reads it
+        if end >= start:  # otherwise it is never read
             changes[start] = changes.get(start, 0) + size
             changes[end + 1] = changes.get(end + 1, 0) - size
-    alive = peak = 0
+    live = peak = 0
     for time in sorted(changes):
-        alive += changes[time]
-        peak = max(peak, alive)
+        live += changes[time]
+        peak = max(peak, live)
     return peak
 
 
@@ -145,41 +149,41 @@ def _convolution(args: tuple[Any, ...], result: torch.Tensor, rows: int) -> Laye
     elif side == 1 and groups == 1:
         kind = "pointwise"
     transposed = args[6]
-    over = source if transposed else result  # a transposed convolution multiplies at its input's places
+    over = source if transposed else result  # a transposed convolution multiplies once per input position
     macs = math.prod(over.shape[2:]) * weight.numel() * over.shape[0] // rows
     return LayerWork(kind, inputs, outputs, side, max(stride), places[0], math.prod(places[1:]), macs)
 
 
 def _product(left: torch.Tensor, result: torch.Tensor, rows: int) -> LayerWork:
     inputs, outputs = int(left.shape[-1]), int(result.shape[-1])
-    times = result.numel() // outputs  # more than `rows` for a layer that runs over a sequence
+    times = result.numel() // outputs  # exceeds `rows` for a layer applied along a sequence
     return LayerWork("linear", inputs, outputs, 1, 1, 1, max(1, times // rows), times * inputs * outputs // rows)
 
 
 @lru_cache(maxsize=4096)
-def trace_of(text: str) -> Trace:
-    """The trace of an architecture in its canonical spelling, computed once."""
+def trace_of(text: str) -> NetworkTrace:
+    """The trace of an architecture given as canonical JSON, cached."""
     arch: Mapping[str, Any] = json.loads(text)
     return trace(skeleton(arch), tuple(arch["input"]))
 
 
 RESOURCES = ("macs", "params", "upload_bytes", "memory", "latency", "energy")
-NEED_A_DEVICE = frozenset({"latency", "energy"})
+DEVICE_RESOURCES = frozenset({"latency", "energy"})
 
 
 def check_resource(kind: str, has_device: bool) -> None:
-    """A `ConfigError` for a kind that is unknown, or that needs a device and has none."""
+    """Raise a `ConfigError` for an unknown kind, or one that needs a device if none is given."""
     if kind not in RESOURCES:
         raise ConfigError(f"resource {kind!r}: unknown; {nearest(kind, RESOURCES)}", code="unknown-resource")
-    if kind in NEED_A_DEVICE and not has_device:
+    if kind in DEVICE_RESOURCES and not has_device:
         raise ConfigError(
-            f"resource {kind!r}: reckoned for a device; name one: phone, board or a file (.toml)",
+            f"resource {kind!r}: depends on the device; name one: phone, board or a .toml file",
             code="device-not-named",
         )
 
 
 def measure(arch: Architecture, kind: str, device: DeviceProfile | None = None) -> float:
-    """What this architecture takes of one kind of resource; costly parts are computed once per architecture."""
+    """How much of one resource this architecture needs. Expensive parts are cached per architecture."""
     check_resource(kind, device is not None)
     if kind == "macs":
         return float(cost(arch).macs)
@@ -191,7 +195,7 @@ def measure(arch: Architecture, kind: str, device: DeviceProfile | None = None) 
     if kind == "memory":
         return float(cost(arch).bytes + traced.activations)
     assert device is not None  # checked above
-    # A space may count work that is no layer (the links of an evolved network): it goes at the device's plain rates.
+    # A space may count work outside layers (connections of an evolved network): use the device's general rates.
     rest = max(0, cost(arch).macs - sum(layer.macs for layer in traced.layers))
     if kind == "latency":
         return sum(map(device.layer_seconds, traced.layers)) + rest / device.macs_per_second

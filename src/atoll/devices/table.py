@@ -1,4 +1,4 @@
-"""What single layers take on a device: rows, measured or given, and how a layer without a row is reckoned."""
+"""The layer table of a device profile: time and energy of single layers, and interpolation between its rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Shape = tuple[str, int, int, int, int, int, int]
 
 @dataclass(frozen=True)
 class LayerWork:
-    """One layer of a network, as one sample goes through it.
+    """One layer of a network and its work for one sample.
 
-    `height` and `width` are those of the layer's output (1 and 1 for a linear layer), `kernel` is a side of a square
-    kernel (0 for one that is not square). Depthwise: each output channel reads one input channel.
+    `height` and `width` are those of the output (1 and 1 for a linear layer). `kernel` is the side of a square kernel,
+    0 for any other. Depthwise: each output channel reads one input channel.
     """
 
     kind: LayerKind
@@ -34,12 +34,12 @@ class LayerWork:
 
     @property
     def shape(self) -> Shape:
-        """What an exact row must agree in."""
+        """The key of an exact match in the table."""
         return (self.kind, self.inputs, self.outputs, self.kernel, self.stride, self.height, self.width)
 
 
 class LayerRow(BaseModel):
-    """One row of a profile's table: [[layers]] with the layer's shape and what one sample takes in it."""
+    """One [[layers]] row of a profile: the layer's shape, and seconds and joules for one sample."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -65,7 +65,7 @@ class LayerRow(BaseModel):
 
 @dataclass(frozen=True)
 class _Lookup:
-    """One figure of a table: exact shapes, and a curve over MACs for each kind."""
+    """One quantity of a table: exact values by shape, and a curve over MACs for each kind."""
 
     exact: dict[Shape, float]
     curves: dict[str, list[tuple[int, float]]]
@@ -74,19 +74,20 @@ class _Lookup:
         if layer.shape in self.exact:
             return self.exact[layer.shape]
         points = self.curves.get(layer.kind)
-        return read_off(points, layer.macs, floor) if points else None
+        return interpolate(points, layer.macs, floor) if points else None
 
 
 class LayerTable(RootModel[tuple[LayerRow, ...]]):
-    """The rows of a profile, and what they say of a layer; the rule is in the room's docstring."""
+    """The rows of a profile, with the lookup described in the package docstring."""
 
     model_config = ConfigDict(frozen=True)
 
     def seconds(self, layer: LayerWork, floor: float) -> float | None:
-        """None where no row of the layer's kind says anything."""
+        """Seconds for one sample; None if the table has no rows of this kind."""
         return self._seconds.find(layer, floor)
 
     def joules(self, layer: LayerWork) -> float | None:
+        """Joules for one sample; None if the table has no joules for this kind."""
         return self._joules.find(layer, 0.0)
 
     @cached_property
@@ -109,22 +110,22 @@ def _lookup(rows: Sequence[tuple[LayerRow, float]]) -> _Lookup:
     return _Lookup(exact, {kind: curve(points) for kind, points in kinds.items() if points})
 
 
-Points = Sequence[tuple[int, float]]  # (MACs, seconds or joules), MACs rising
+Points = Sequence[tuple[int, float]]  # (MACs, seconds or joules), ascending MACs
 
 
 def curve(rows: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Rows of one kind by rising MACs; rows of equal MACs give their mean."""
+    """Rows of one kind by ascending MACs; rows of equal MACs are averaged."""
     by_macs: dict[int, list[float]] = {}
     for macs, value in rows:
         by_macs.setdefault(macs, []).append(value)
     return [(macs, sum(by_macs[macs]) / len(by_macs[macs])) for macs in sorted(by_macs)]
 
 
-def read_off(points: Points, macs: int, floor: float) -> float:
-    """The value at `macs`: on the straight line between the two rows around it.
+def interpolate(points: Points, macs: int, floor: float) -> float:
+    """The value at `macs`, interpolated linearly between the two neighbouring rows.
 
-    Below the smallest row the line goes to `floor` at zero MACs (what a layer takes that computes nothing); above
-    the largest one the value grows in proportion to the MACs.
+    Below the smallest row the line goes to `floor` at zero MACs (the fixed cost of a layer). Above the largest row the
+    value grows in proportion to the MACs.
     """
     largest, value = points[-1]
     if macs >= largest:

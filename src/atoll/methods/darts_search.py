@@ -66,7 +66,7 @@ class DartsConfig(MethodConfig):
             raise ConfigError(
                 f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer", code="network-too-large"
             )
-        found = darts.found(
+        found = darts.from_genotype(
             supernet, _ANY, self.retrain_channels, self.retrain_cells
         )  # what does not fit is refused here
         size = darts.weight_count(found)
@@ -117,7 +117,7 @@ class DartsSearch(Method[StateT]):
     def derived(self, alpha: Array) -> dict[str, Any]:
         """The found network: the two likeliest edges of every node, never `none`."""
         edges = darts.genotype(*alpha)
-        return darts.found(self.supernet, edges, self.config.retrain_channels, self.config.retrain_cells)
+        return darts.from_genotype(self.supernet, edges, self.config.retrain_channels, self.config.retrain_cells)
 
     def retrain_round(
         self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator

@@ -29,7 +29,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms import reinforce
-from atoll.algorithms.aggregation import GradientMean, shortened
+from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import jobs
 from atoll.core.checks import Count, TensorsLike
@@ -182,7 +182,7 @@ class FedRL(DartsSearch[FedRLState]):
             return after
         gradient: Mapping[str, Array] = reply.payload["gradient"]
         if self.config.bound is not None:
-            gradient = shortened(gradient, self.config.bound)
+            gradient = clip_gradient(gradient, self.config.bound)
         usable = key is not None and age <= self.config.threshold and (age == 0 or self.config.stale != "throw")
         if usable and age > 0 and self.config.stale == "compensate":
             gradient = self._compensated(gradient, state, sent)

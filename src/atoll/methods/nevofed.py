@@ -29,9 +29,9 @@ from atoll import spaces
 from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, to_json
 from atoll.algorithms.neat.expression import expressed, structure, used_inputs
-from atoll.algorithms.neat.island import Island, Score, next_generation, settle, welcome
+from atoll.algorithms.neat.island import Island, Score, accept_migrants, new_island, next_generation
 from atoll.algorithms.neat.population import Population, joined
-from atoll.algorithms.neat.scoring import Confusions, Reading
+from atoll.algorithms.neat.scoring import Confusions, Readout
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.sampling import choose
 from atoll.clients import Client
@@ -314,13 +314,13 @@ def _rows(client: Client, part: Part) -> tuple[Array, Array]:
     return x.reshape(len(x), -1), y
 
 
-def _settings(payload: Payload) -> tuple[NeatSettings, Reading]:
+def _settings(payload: Payload) -> tuple[NeatSettings, Readout]:
     given = json.loads(payload["neat"]["settings"].tobytes())
     reading = {**given["reading"], "edges": tuple(given["reading"]["edges"])}
-    return NeatSettings.from_plain(given["settings"]), Reading(**reading)
+    return NeatSettings.from_plain(given["settings"]), Readout(**reading)
 
 
-def _scorer(payload: Payload, reading: Reading, x: Array, y: Array) -> Score:
+def _scorer(payload: Payload, reading: Readout, x: Array, y: Array) -> Score:
     fitness = scoring.find_fitness(payload["fitness"])
     return lambda population: fitness(scoring.confusions(population, x, y, reading))
 
@@ -341,7 +341,7 @@ def _update_job(payload: Payload, client: Client) -> Payload:
     island = Island.from_plain(client.memory["island"]) if "island" in client.memory else None
     for _ in range(payload["generations"]):
         if island is None:
-            island = settle(settings, score, client.rng)
+            island = new_island(settings, score, client.rng)
         else:
             island = next_generation(island, settings, score, client.rng)
     assert island is not None
@@ -361,7 +361,7 @@ def _welcome_job(payload: Payload, client: Client) -> Payload:
     limits = GenomeLimits.of(settings)
     guests = joined([decode(code, limits) for code in payload["guests"].values()])
     score = _scorer(payload, reading, *_rows(client, "train"))
-    island, stayed = welcome(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
+    island, stayed = accept_migrants(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
     client.memory["island"] = island.to_plain()
     return {"stayed": stayed}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator
 
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
-from atoll.algorithms.neat.scoring import FITNESS, Reading
+from atoll.algorithms.neat.scoring import FITNESS, Readout
 from atoll.algorithms.neat.settings import NeatSettings, Start
 from atoll.errors import ConfigError, nearest
 from atoll.methods.base import MethodConfig, Schema
@@ -131,10 +131,10 @@ class NEvoFedConfig(MethodConfig):
             )
         return self.model_copy(update={"edges": edges})
 
-    def reading(self, schema: Schema) -> Reading:
+    def reading(self, schema: Schema) -> Readout:
         """How rows are shown and answers read."""
         edges = tuple(self.edges or ()) if self.output == "bins" else ()
-        return Reading(schema.outputs, self.network == "recurrent", self.steps, self.passes, edges)
+        return Readout(schema.outputs, self.network == "recurrent", self.steps, self.passes, edges)
 
     def neat(self, schema: Schema) -> NeatSettings:
         """The settings of an island."""

@@ -1,10 +1,10 @@
-"""What can be built: an architecture is plain JSON data, and its key "space" names the module that builds it,
-an entry point of the group `atoll.spaces`.
+"""Search spaces: an architecture is plain JSON data. Its key "space" names the module that builds it, an entry point of
+the group `atoll.spaces`.
 
-A space module provides `build(arch) -> torch.nn.Module` and, where it knows better than the general rules,
+A space module provides `build(arch) -> torch.nn.Module` and may override the general rules with
 `cost(arch) -> Cost` and `initial(arch, rng) -> Tensors`. Names from `named_parameters()` are the names of `Tensors`.
-A space whose networks are slices of a larger one may provide `whole(arch)`, that one's architecture or None, and
-`view(module, arch)`, the slice as a view into a module of it.
+A space whose networks are slices of a larger network may provide `whole(arch)`, the architecture of that network or
+None, and `view(module, arch)`, the slice as a view into a module of it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _costs: dict[str, Cost] = {}
 
 
 def build(arch: Architecture, device: str = "cpu") -> nn.Module:
-    """The network of this architecture, with all parameters zero: load weights into it before use.
+    """The network of this architecture with all parameters zero; load weights before use.
 
-    Torch's constructors draw initial weights from its global random state; building on the meta device first
-    leaves that state untouched and saves the time.
+    Torch's constructors draw initial weights from the global random state. Building on the meta device first leaves
+    that state unchanged and is faster.
     """
     import torch
 
@@ -60,7 +60,7 @@ def build(arch: Architecture, device: str = "cpu") -> nn.Module:
 
 
 def skeleton(arch: Architecture) -> nn.Module:
-    """The network without memory for its parameters (meta device): for names, shapes and costs."""
+    """The network on the meta device, without memory for its parameters: for names, shapes and costs."""
     import torch
 
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def initial(arch: Architecture, rng: np.random.Generator) -> Tensors:
 
 
 def cost(arch: Architecture) -> Cost:
-    """What one forward pass of one sample costs, and how large the weights are; computed once per architecture."""
+    """The MACs of one sample's forward pass and the size of the weights; cached per architecture."""
     key = canonical(arch)
     if key not in _costs:
         own = getattr(_space(arch), "cost", None)
@@ -87,14 +87,14 @@ def cost(arch: Architecture) -> Cost:
 
 
 def whole(arch: Architecture) -> Architecture | None:
-    """The larger network that this one is a slice of, where its space can make views; else None."""
+    """The larger network that this one is a slice of, if its space supports views; otherwise None."""
     own = getattr(_space(arch), "whole", None)
     larger: Architecture | None = own(arch) if own is not None else None
     return larger
 
 
 def view(module: nn.Module, arch: Architecture) -> nn.Module:
-    """This network as a view into a module of its `whole`: the parameters are shared."""
+    """This network as a view into a module of its `whole`; parameters are shared."""
     part: nn.Module = _space(arch).view(module, arch)
     return part
 

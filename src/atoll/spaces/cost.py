@@ -1,4 +1,4 @@
-"""What a network costs: multiply-accumulates, parameters, bytes."""
+"""The cost of a network: multiply-accumulates, parameters, bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """`macs`: convolution and linear multiply-accumulates of one forward pass of one sample."""
+    """`macs`: multiply-accumulates of convolutions and linear layers in the forward pass of one sample."""
 
     macs: int
     params: int
@@ -29,16 +29,16 @@ def training_macs(cost: Cost, rows: int, epochs: int = 1, extra_passes: int = 0)
 
 
 def canonical(arch: Mapping[str, Any]) -> str:
-    """One spelling for equal architectures: the key of every cache."""
+    """The same JSON text for equal architectures; the key of every cache."""
     return json.dumps(arch, sort_keys=True, separators=(",", ":"))
 
 
 def measured_cost(module: nn.Module, shape: tuple[int, ...]) -> Cost:
-    """Counted by running the module once, on whatever device it is; on the meta device nothing is computed."""
+    """The cost counted by running the module once on its device; on the meta device nothing is computed."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    rows = 2  # batch norm takes statistics over the batch and refuses a single row
+    rows = 2  # batch norm needs more than one row
     parameters = list(module.parameters())
     device = parameters[0].device if parameters else torch.device("meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():

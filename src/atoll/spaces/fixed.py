@@ -25,21 +25,21 @@ from atoll.spaces.layers import Conv2d, Perceptron, convolution, residual, separ
 
 
 def positive(arch: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """A whole number of at least 1."""
+    """A setting that must be a whole number of at least 1."""
     value: Any = arch.get(key, default)
     if not _counts(value):
         raise ArchitectureError(
-            f"{key} = {value!r} of {arch['model']}: give a whole number of at least 1", code="invalid-setting"
+            f"{arch['model']}: {key} = {value!r}: give a whole number of at least 1", code="invalid-setting"
         )
     return int(value)
 
 
 def sizes(arch: Mapping[str, Any], key: str, default: Sequence[int]) -> list[int]:
-    """One or more layer sizes."""
+    """A setting that must be a list of one or more layer sizes."""
     value = arch.get(key, default)
     if not isinstance(value, (list, tuple)) or not value or not all(map(_counts, value)):
         raise ArchitectureError(
-            f"{key} = {value!r} of {arch['model']}: give one or more whole numbers of at least 1, "
+            f"{arch['model']}: {key} = {value!r}: give one or more whole numbers of at least 1, "
             f"for instance {list(default)}",
             code="invalid-setting",
         )
@@ -47,7 +47,7 @@ def sizes(arch: Mapping[str, Any], key: str, default: Sequence[int]) -> list[int
 
 
 def widths(arch: Mapping[str, Any], default: Sequence[int]) -> list[int]:
-    """The channels of every stage: `widths`, or the usual ones times `width`."""
+    """The channels of every stage: `widths`, or the default ones times `width`."""
     if "widths" in arch:
         if "width" in arch:
             raise ArchitectureError(
@@ -56,7 +56,7 @@ def widths(arch: Mapping[str, Any], default: Sequence[int]) -> list[int]:
         value = sizes(arch, "widths", default)
         if len(value) != len(default):
             raise ArchitectureError(
-                f"widths of {arch['model']} holds {len(value)} numbers, it needs {len(default)}, "
+                f"{arch['model']}: widths has {len(value)} numbers, expected {len(default)}, "
                 f"for instance {list(default)}",
                 code="width-count-mismatch",
             )
@@ -64,7 +64,7 @@ def widths(arch: Mapping[str, Any], default: Sequence[int]) -> list[int]:
     factor = arch.get("width", 1.0)
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 16:
         raise ArchitectureError(
-            f"width = {factor!r} of {arch['model']}: give a factor above 0 and at most 16, for instance 0.25",
+            f"{arch['model']}: width = {factor!r}: give a factor above 0 and at most 16, for instance 0.25",
             code="invalid-setting",
         )
     return [max(1, round(size * factor)) for size in default]
@@ -75,19 +75,18 @@ def input_shape(arch: Mapping[str, Any]) -> tuple[int, ...]:
     shape = arch.get("input")
     if not isinstance(shape, (list, tuple)) or len(shape) not in (1, 3) or not all(map(_counts, shape)):
         raise ArchitectureError(
-            f"input = {shape!r} of {arch['model']}: give [features] for a table or [channels, height, width] for "
-            "images",
+            f"{arch['model']}: input = {shape!r}: give [features] for a table or [channels, height, width] for images",
             code="invalid-input-shape",
         )
     return tuple(shape)
 
 
 def require_image(arch: Mapping[str, Any], halvings: int) -> tuple[int, int, int]:
-    """The shape of an image that can be halved so many times."""
+    """The input shape, which must be an image that can be halved this many times."""
     shape = input_shape(arch)
     if len(shape) != 3:
         raise ArchitectureError(
-            f"{arch['model']} works on images and the input is a table of {shape[0]} features: use model 'mlp'",
+            f"{arch['model']} needs images, but the input is a table of {shape[0]} features: use model 'mlp'",
             code="images-required",
         )
     channels, height, width = shape
@@ -113,7 +112,7 @@ CONVNET = (32, 32, 64, 64, 128, 128)
 
 
 def build(arch: Mapping[str, Any]) -> nn.Module:
-    """The network, or an `ArchitectureError` that names what fits."""
+    """The network. Raises an `ArchitectureError` with the valid values if the architecture is invalid."""
     name = arch.get("model")
     if name not in MODELS:
         raise ArchitectureError(f"unknown model {name!r}; {nearest(str(name), MODELS)}", code="unknown-model")
@@ -121,7 +120,7 @@ def build(arch: Mapping[str, Any]) -> nn.Module:
     known = {"space", "model", "input", "classes", *own}
     for key in arch:
         if key not in known:
-            raise ArchitectureError(f"unknown setting {key!r} of {name}; {nearest(key, known)}", code="unknown-setting")
+            raise ArchitectureError(f"{name}: unknown setting {key!r}; {nearest(key, known)}", code="unknown-setting")
     return maker(arch)
 
 
@@ -138,7 +137,7 @@ def cnn(arch: Mapping[str, Any]) -> nn.Module:
     kernel = positive(arch, "kernel", 3)
     if kernel % 2 == 0:
         raise ArchitectureError(
-            f"kernel = {kernel} of cnn: 'same' padding needs an odd size, such as {kernel + 1}", code="even-kernel"
+            f"cnn: kernel = {kernel}: 'same' padding needs an odd size, such as {kernel + 1}", code="even-kernel"
         )
     layers: list[nn.Module] = []
     for filters in sizes(arch, "filters", (32, 64)):
@@ -150,7 +149,7 @@ def cnn(arch: Mapping[str, Any]) -> nn.Module:
 
 
 def resnet18(arch: Mapping[str, Any]) -> nn.Module:
-    """The form for 32x32: a 3x3 stem, four stages of two residual blocks, the last three halving the image."""
+    """The variant for 32x32: a 3x3 stem and four stages of two residual blocks; the last three halve the image."""
     channels, _, _ = require_image(arch, halvings=3)
     stages = widths(arch, RESNET18)
     layers: list[nn.Module] = [convolution(channels, stages[0])]
@@ -162,7 +161,7 @@ def resnet18(arch: Mapping[str, Any]) -> nn.Module:
 
 
 def mobilenet(arch: Mapping[str, Any]) -> nn.Module:
-    """The stem halves images of 64 pixels and more only, so that 32x32 ends at 2x2 and 224x224 at the paper's 7x7."""
+    """The stem halves only images of 64 pixels and more, so that 32x32 ends at 2x2 and 224x224 at the paper's 7x7."""
     channels, height, width = require_image(arch, halvings=len(MOBILENET_HALVING))
     stem, *blocks = widths(arch, MOBILENET)
     layers: list[nn.Module] = [convolution(channels, stem, stride=2 if min(height, width) >= 64 else 1)]
@@ -174,7 +173,7 @@ def mobilenet(arch: Mapping[str, Any]) -> nn.Module:
 
 
 def convnet(arch: Mapping[str, Any]) -> nn.Module:
-    """Six 3x3 convolutions, a 2x2 max-pool after every second one, one linear layer over what is left."""
+    """Six 3x3 convolutions with a 2x2 max-pool after every second one, then one linear layer."""
     channels, height, width = require_image(arch, halvings=3)
     layers: list[nn.Module] = []
     for number, after in enumerate(widths(arch, CONVNET), start=1):
@@ -200,7 +199,7 @@ MODELS: dict[str, tuple[Maker, frozenset[str]]] = {
 }
 
 
-SMALLEST_FOR_CONVNET = 16  # below that a perceptron does as well and takes a tenth of the time
+SMALLEST_FOR_CONVNET = 16  # below, an MLP is as accurate and ten times faster
 USUAL_HIDDEN = {"mlp": (200, 200), "cnn": (128,)}
 USUAL_WIDTHS = {"resnet18": RESNET18, "mobilenet": MOBILENET, "convnet": CONVNET}
 
@@ -211,7 +210,7 @@ def architecture_for(
     hidden: Sequence[int] | None = None,
     widths: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """The complete architecture of this model for this data; `auto` takes a small one that suits it."""
+    """The complete architecture of this model for this data; `auto` chooses a small model that suits the data."""
     if model == "auto":
         model, hidden, widths = _automatic(schema, hidden, widths)
     arch: dict[str, Any] = {
@@ -220,7 +219,7 @@ def architecture_for(
         "input": list(schema.shape),
         "classes": schema.outputs,
     }
-    if model in MODELS:  # an unknown one is named below
+    if model in MODELS:  # an unknown model is reported below
         for key, value, usual in (("hidden", hidden, USUAL_HIDDEN), ("widths", widths, USUAL_WIDTHS)):
             if value is not None and model not in usual:
                 raise ConfigError(
@@ -229,7 +228,7 @@ def architecture_for(
                 )
             if model in usual:
                 arch[key] = list(value if value is not None else usual[model])
-    skeleton(arch)  # what does not fit is said here, before a run starts
+    skeleton(arch)  # reports what does not fit before a run starts
     return arch
 
 

@@ -1,12 +1,12 @@
 """Evolved networks: {"space": "genome", "input": [F], "classes": N, "nodes": [...], "connections": [...], ...}.
 
-    nodes       [name, activation, aggregation] each; the outputs o0, o1, ... first, then hidden ones
-    connections       [source, target] each, by names; inputs are i0, i1, ...
-    edges       empty: one output a class; otherwise one output, cut into class ranges at these values
-    recurrent   false, or true with `steps` in time within a row and `passes` on each step
+    nodes         [label, activation, aggregation] each; the outputs o0, o1, ... first, then the hidden nodes
+    connections   [source, target] each, as labels; inputs are i0, i1, ...
+    edges         empty: one output per class; otherwise a single output, divided into class ranges at these values
+    recurrent     false, or true with `steps` time steps per row and `passes` on each step
 
-Weights are `weight` (one a connection), `bias` and `response` (one a node), float32; the network computes in float64.
-Forward gives one number a class, the largest for the class it answers.
+Weights are `weight` (one per connection), `bias` and `response` (one per node) in float32; the network computes in
+float64. `forward` returns one number per class; the largest marks the predicted class.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import torch
 from torch import nn
 
 from atoll.algorithms.neat.coding import GenomeLimits, problem_of
-from atoll.algorithms.neat.expression import Node, name_of, nodes_in_order
+from atoll.algorithms.neat.expression import ExpressedNode, name_from_label, nodes_in_order
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS, CLAMP, RELU_LIMIT, STEEP
-from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, population_from_rows
 from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces.cost import Cost
 
 KEYS = {"space", "input", "classes", "recurrent", "steps", "passes", "edges", "nodes", "connections"}
-MOST = 1 << 15  # nodes or connections of an architecture; those that travel are bounded much lower
+MOST = 1 << 15  # nodes or connections of an architecture; genomes in messages have much lower limits
 
 
 class GenomeNetwork(nn.Module):
-    """A few nodes, computed one after the other on whole batches."""
+    """An evolved network, computed node by node on whole batches."""
 
     def __init__(self, arch: Mapping[str, Any]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class GenomeNetwork(nn.Module):
         self.steps, self.passes = int(arch.get("steps", 1)), int(arch.get("passes", 1))
         self.classes = int(arch["classes"])
         genome = genome_of(arch, Tensors({}))
-        # Weights are looked up by place, so the structure is kept with the places as its weights.
+        # Parameters are looked up by position in the genome, because `nodes` is in order of computation.
         self.nodes = nodes_in_order(genome, self.recurrent)
         self.node_place = {name: place for place, name in enumerate(genome.node.tolist())}
         ends = zip(genome.source.tolist(), genome.target.tolist(), strict=True)
@@ -58,8 +58,8 @@ class GenomeNetwork(nn.Module):
         else:
             values = self._through_time(rows)
         outputs = 1 if self.edges else self.classes
-        answers = torch.stack([values[OUTPUTS_FROM + place] for place in range(outputs)], dim=1)
-        return within(answers, self.edges) if self.edges else answers
+        scores = torch.stack([values[OUTPUTS_FROM + place] for place in range(outputs)], dim=1)
+        return within(scores, self.edges) if self.edges else scores
 
     def _through_time(self, rows: torch.Tensor) -> dict[int, torch.Tensor]:
         series = rows.reshape(len(rows), self.steps, -1)
@@ -71,7 +71,7 @@ class GenomeNetwork(nn.Module):
                 values |= {node.name: self._value(node, before, rows) for node in self.nodes if node.connections}
         return values
 
-    def _value(self, node: Node, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    def _value(self, node: ExpressedNode, values: Mapping[int, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         weight, place = self.weight.double(), self.node_place[node.name]
         total = torch.full_like(rows[:, 0], 0.0 if node.aggregation == "sum" else 1.0)
         for source, _ in node.connections:
@@ -92,11 +92,11 @@ def activated(name: str, z: torch.Tensor) -> torch.Tensor:
     return torch.sin(z) if name == "sin" else 0.2 * torch.log1p(torch.exp(z))
 
 
-def within(answers: torch.Tensor, edges: tuple[float, ...]) -> torch.Tensor:
-    """How far inside each class's range a value lies (negative: outside): the largest is the class it falls into."""
-    low = answers.new_tensor([-math.inf, *edges])
-    high = answers.new_tensor([*edges, math.inf])
-    return torch.minimum(answers - low, high - answers)
+def within(values: torch.Tensor, edges: tuple[float, ...]) -> torch.Tensor:
+    """The distance of a value to the nearest end of each class range, negative outside: the largest marks its class."""
+    low = values.new_tensor([-math.inf, *edges])
+    high = values.new_tensor([*edges, math.inf])
+    return torch.minimum(values - low, high - values)
 
 
 def build(arch: Mapping[str, Any]) -> nn.Module:
@@ -104,7 +104,7 @@ def build(arch: Mapping[str, Any]) -> nn.Module:
 
 
 def cost(arch: Mapping[str, Any]) -> Cost:
-    """A multiply-accumulate a connection (and time step); all weights in 4 bytes."""
+    """One multiply-accumulate per connection and time step; 4 bytes per parameter."""
     genome = genome_of(arch, Tensors({}))
     times = int(arch.get("steps", 1)) * int(arch.get("passes", 1)) if arch.get("recurrent") else 1
     params = len(genome.source) + 2 * len(genome.node)
@@ -124,31 +124,30 @@ def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
 
 
 def weights_of(genome: Population) -> Tensors:
-    """The weights that go with the architecture of an expressed genome."""
+    """The weights that belong to the architecture of an expressed genome."""
     return Tensors({"weight": genome.weight, "bias": genome.bias, "response": genome.response})
 
 
 def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
-    """The genome of an architecture and its weights (zeros where there are none), or an `ArchitectureError`."""
+    """The genome of an architecture and its weights (zeros if missing). Raises an `ArchitectureError` if invalid."""
     for key in arch:
         if key not in KEYS:
-            raise ArchitectureError(
-                f"unknown setting {key!r} of a genome; {nearest(key, KEYS)}", code="unknown-setting"
-            )
+            raise ArchitectureError(f"genome: unknown setting {key!r}; {nearest(key, KEYS)}", code="unknown-setting")
     nodes, connections = arch.get("nodes", []), arch.get("connections", [])
     if len(nodes) > MOST or len(connections) > MOST:
         raise ArchitectureError(
-            f"a genome of {len(nodes)} nodes and {len(connections)} connections: at most {MOST} of each",
+            f"genome of {len(nodes)} nodes and {len(connections)} connections: at most {MOST} of each are allowed",
             code="network-too-large",
         )
     try:
         rows = [
-            [name_of(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)] for name, act, how in nodes
+            [name_from_label(name), 0.0, 1.0, _code(act, ACTIVATIONS), _code(how, AGGREGATIONS)]
+            for name, act, how in nodes
         ]
-        ends = [[name_of(source), name_of(target), 0.0, True] for source, target in connections]
+        ends = [[name_from_label(source), name_from_label(target), 0.0, True] for source, target in connections]
     except (ValueError, TypeError) as problem:
-        raise ArchitectureError(f"a genome cannot be read: {problem}", code="unreadable-architecture") from None
-    genome = gathered([rows], [ends])
+        raise ArchitectureError(f"genome cannot be read: {problem}", code="unreadable-architecture") from None
+    genome = population_from_rows([rows], [ends])
     values = {name: np.asarray(weights[name], np.float32) for name in weights}
     genome = Population(**{**genome.to_plain(), **values})
     outputs = 1 if arch.get("edges") else int(arch["classes"])
@@ -156,7 +155,7 @@ def genome_of(arch: Mapping[str, Any], weights: Tensors) -> Population:
     limits = GenomeLimits(features, outputs, MOST, MOST, math.inf, bool(arch.get("recurrent", False)))
     reason = problem_of(genome, limits)
     if reason:
-        raise ArchitectureError(f"a genome cannot be built: {reason}", code="unusable-genome")
+        raise ArchitectureError(f"genome cannot be built: {reason}", code="unusable-genome")
     return genome
 
 

@@ -1,4 +1,4 @@
-"""Initial weights from a passed random stream, never from torch's global one."""
+"""Initial weights from an explicit random generator, never from torch's global state."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from atoll.core.messages import Array, Tensors
 
 
 def kaiming_uniform(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Tensors:
-    """Torch's default for linear and convolution layers: uniform within 1/sqrt(fan-in), weights and biases alike.
+    """Torch's default for linear and convolution layers: weights and biases uniform within 1/sqrt(fan-in).
 
-    A bias takes the fan-in of the weight beside it. A one-dimensional weight belongs to a normalisation: ones, and
-    zeros for its bias. Values are drawn in the order of `shapes`.
+    A bias uses the fan-in of the weight of its layer. A one-dimensional weight belongs to a normalisation layer: ones,
+    and zeros for its bias. Values are drawn in the order of `shapes`.
     """
     return Tensors({name: _draw(name, shapes, rng) for name in shapes})
 

@@ -1,4 +1,4 @@
-"""The pieces that fixed networks are put together from."""
+"""Building blocks of the fixed networks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from atoll.spaces.norm import BatchNorm
 
 
 class Conv2d(nn.Conv2d):
-    """torch's convolution, except that a pointwise one with a stride takes its pixels out of the image first.
+    """torch's convolution, except that a strided pointwise convolution subsamples the image first.
 
-    On processors without AVX-512, torch 2.13 (oneDNN 3.12) computes that case wrongly and writes outside of its memory
-    where the number of channels is no multiple of eight.
+    On CPUs without AVX-512, torch 2.13 (oneDNN 3.12) computes this case wrongly and writes out of bounds if the number
+    of channels is not a multiple of eight.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -26,9 +26,9 @@ class Conv2d(nn.Conv2d):
 
 
 class Perceptron(nn.Module):
-    """Linear layers with ReLU between them, over the flattened input.
+    """Linear layers with ReLU in between, over the flattened input.
 
-    A class of its own, because training knows how to run such a stack without autograd (`training/sgd.py`).
+    A separate class, because training can run such a stack without autograd (`training/sgd.py`).
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -43,7 +43,7 @@ class Perceptron(nn.Module):
 
 
 class Residual(nn.Module):
-    """The sum of a branch and a shortcut, rectified."""
+    """ReLU of the sum of a branch and a shortcut."""
 
     def __init__(self, branch: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Residual(nn.Module):
 
 
 def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
-    """3x3 convolution, norm, ReLU. No bias: the norm would take it away again."""
+    """3x3 convolution, norm, ReLU. No bias, because the norm would cancel it."""
     return nn.Sequential(_plain(before, after, 3, stride), BatchNorm(after), nn.ReLU())
 
 

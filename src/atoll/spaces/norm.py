@@ -1,6 +1,6 @@
-"""Batch normalisation as federated search needs it: no running averages, and in Atoll's own networks nothing affine.
+"""Batch normalisation for federated search: no running averages, and no affine parameters in built-in networks.
 
-There are no statistics to average between clients, so an output depends on weights and batch alone.
+Clients have no statistics to average, so an output depends only on the weights and the batch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from torch.nn import functional
 
 
 class BatchNorm(nn.Module):
-    """Normalises every channel by the statistics of the batch, also when evaluating.
+    """Normalises every channel by the statistics of the batch, in evaluation too.
 
-    After `fix` it uses the given statistics instead, so that a finished network works on a single row.
-    Takes (rows, channels) and (rows, channels, height, width).
+    After `fix` it uses the given statistics instead, so that a finished network can process a single row.
+    Accepts (rows, channels) and (rows, channels, height, width).
     """
 
     mean: Tensor | None
@@ -28,10 +28,12 @@ class BatchNorm(nn.Module):
         self.register_buffer("variance", None)
 
     def fix(self, mean: Tensor, variance: Tensor) -> None:
-        """From now on use these statistics (one value per channel; the variance is the biased one)."""
+        """Use these statistics from now on: one value per channel, the variance without Bessel's correction."""
         for value in (mean, variance):
             if value.shape != (self.channels,):
-                raise ValueError(f"statistics of {self.channels} channels expected, not of shape {tuple(value.shape)}")
+                raise ValueError(
+                    f"statistics have shape {tuple(value.shape)}: give one value for each of {self.channels} channels"
+                )
         self.mean = mean.detach().clone()
         self.variance = variance.detach().clone()
 
@@ -48,7 +50,7 @@ class BatchNorm(nn.Module):
 
 
 class AffineBatchNorm(BatchNorm):
-    """With a factor and a summand per channel, where a network has them: the stem of DARTS, modules of users."""
+    """With a scale and a shift per channel: for the stem of DARTS and users' modules."""
 
     def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
         super().__init__(channels, epsilon)
@@ -60,5 +62,5 @@ class AffineBatchNorm(BatchNorm):
 
 
 def batch_norms(module: nn.Module) -> dict[str, BatchNorm]:
-    """Every batch-norm layer of a network by its name, in the network's order."""
+    """All batch-norm layers of a network by name, in the network's order."""
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, BatchNorm)}

@@ -1,4 +1,4 @@
-"""Our genomes as neat-python's, which is the oracle: random genomes, conversion both ways, its answers."""
+"""neat-python as the oracle: random genomes, conversion in both directions, and its outputs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from atoll.algorithms.neat.population import (
     OUTPUTS_FROM,
     Population,
     first_generation,
-    gathered,
     is_hidden,
     is_input,
+    population_from_rows,
     split_name,
 )
 from atoll.algorithms.neat.settings import NeatSettings
@@ -165,7 +165,7 @@ def from_neat(genome: Any, outputs: int) -> Population:
     connections = [
         [name(a), name(b), connection.weight, connection.enabled] for (a, b), connection in genome.connections.items()
     ]
-    return gathered([nodes], [connections])
+    return population_from_rows([nodes], [connections])
 
 
 def neat_answers(network: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

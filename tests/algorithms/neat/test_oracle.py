@@ -1,4 +1,4 @@
-"""neat-python computes the same answers and distances."""
+"""neat-python computes the same outputs and distances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from atoll.algorithms.neat.species import distances, speciate
 from atoll.rng import stream
 
 
-def test_200_feed_forward_genomes_answer_alike(tmp_path: Path) -> None:
+def test_200_feed_forward_genomes_have_equal_outputs(tmp_path: Path) -> None:
     settings = NeatSettings(inputs=7, outputs=3, population=200)
     rng = stream(1, "oracle")
     genomes = random_genomes(settings, 20, rng)
@@ -33,7 +33,7 @@ def test_200_feed_forward_genomes_answer_alike(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[place], theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_recurrent_genomes_answer_alike_over_a_few_steps(tmp_path: Path) -> None:
+def test_recurrent_genomes_have_equal_outputs_over_a_few_steps(tmp_path: Path) -> None:
     settings = NeatSettings(inputs=4, outputs=2, population=100, recurrent=True)
     rng = stream(2, "oracle")
     genomes = random_genomes(settings, 15, rng)

@@ -1,4 +1,4 @@
-"""Answers of a network worked out by hand; figures against scikit-learn."""
+"""Outputs of a network computed by hand; metrics compared with scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
-from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, gathered, joined, split_name
-from atoll.algorithms.neat.scoring import Reading
+from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, joined, population_from_rows, split_name
+from atoll.algorithms.neat.scoring import Readout
 from atoll.rng import stream
 from atoll.training import metrics
 
@@ -24,10 +24,10 @@ def network(activation: int = 2, aggregation: int = 0, enabled: bool = True) -> 
     """out = relu(0.5 + 2 * hidden - x1), hidden = activation(0.25 + aggregation(3 * x0, 1 * x1))."""
     nodes = [[OUT, 0.5, 1.0, 2, 0], [HIDDEN, 0.25, 1.0, activation, aggregation]]
     connections = [[0, HIDDEN, 3.0, True], [1, HIDDEN, 1.0, True], [HIDDEN, OUT, 2.0, enabled], [1, OUT, -1.0, True]]
-    return gathered([nodes], [connections])
+    return population_from_rows([nodes], [connections])
 
 
-def test_answers_by_hand() -> None:
+def test_outputs_by_hand() -> None:
     x = np.array([[1.0, 2.0]])
     assert outputs(network(2, 0), x, 1)[0, 0, 0] == pytest.approx(0.5 + 2 * 5.25 - 2)
     assert outputs(network(2, 1), x, 1)[0, 0, 0] == pytest.approx(0.5 + 2 * 6.25 - 2)
@@ -36,7 +36,7 @@ def test_answers_by_hand() -> None:
 
 
 def test_an_output_that_nothing_enters_is_its_bias() -> None:
-    alone = gathered([[[OUT, 0.5, 1.0, 2, 0], [OUT + 1, 0.5, 1.0, 2, 1]]], [[]])
+    alone = population_from_rows([[[OUT, 0.5, 1.0, 2, 0], [OUT + 1, 0.5, 1.0, 2, 1]]], [[]])
     assert outputs(alone, np.zeros((1, 3)), 2)[0, :, 0].tolist() == [0.5, 1.5]
 
 
@@ -54,14 +54,14 @@ def test_infinite_products_stay_finite() -> None:
     nodes = [[OUT, 0.0, 1.0, 2, 1], [HIDDEN, 0.0, 1.0, 2, 1]]
     connections = [[0, HIDDEN, 30.0, True], [1, HIDDEN, 30.0, True], [HIDDEN, OUT, 30.0, True], [0, OUT, 0.0, True]]
     x = np.full((2, 2), 3e38)
-    assert np.isfinite(outputs(gathered([nodes], [connections]), x, 1)).all()
+    assert np.isfinite(outputs(population_from_rows([nodes], [connections]), x, 1)).all()
 
 
 def test_recurrence_by_hand() -> None:
     """out[t] = relu(x[t] + 0.5 * hidden[t-1]), hidden[t] = relu(x[t] + 0.25 * hidden[t-1])."""
     nodes = [[OUT, 0.0, 1.0, 2, 0], [HIDDEN, 0.0, 1.0, 2, 0]]
     connections = [[0, OUT, 1.0, True], [HIDDEN, OUT, 0.5, True], [0, HIDDEN, 1.0, True], [HIDDEN, HIDDEN, 0.25, True]]
-    one = gathered([nodes], [connections])
+    one = population_from_rows([nodes], [connections])
     # hidden: 1, then 2 + 0.25 * 1; the output reads it one step late.
     x = np.array([[[1.0], [2.0], [3.0]]])
     assert recurrent_outputs(one, x, 1)[0, 0, 0] == 3.0 + 0.5 * 2.25
@@ -69,16 +69,16 @@ def test_recurrence_by_hand() -> None:
 
 def test_values_on_an_edge_belong_below() -> None:
     values = np.array([[[0.4, 0.5, 0.6, 1.5, 9.0, -3.0]]])
-    assert scoring.classes_of(values, [0.5, 1.5]).tolist() == [[0, 0, 1, 1, 2, 0]]
+    assert scoring.predicted_classes(values, [0.5, 1.5]).tolist() == [[0, 0, 1, 1, 2, 0]]
 
 
-def test_of_equal_answers_the_first_class_wins() -> None:
-    assert scoring.classes_of(np.zeros((1, 2, 1)), ()).tolist() == [[0]]
-    assert scoring.classes_of(np.zeros((1, 3, 1)), ()).tolist() == [[0]]
+def test_ties_go_to_the_first_class() -> None:
+    assert scoring.predicted_classes(np.zeros((1, 2, 1)), ()).tolist() == [[0]]
+    assert scoring.predicted_classes(np.zeros((1, 3, 1)), ()).tolist() == [[0]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))
-def test_figures_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+def test_metrics_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     from sklearn.metrics import accuracy_score, f1_score, recall_score
 
     true, found = np.array(pairs).T
@@ -96,7 +96,7 @@ def test_figures_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
 
 def test_confusions_count_every_row_once() -> None:
     x, y = np.array([[0.0, 0.0], [9.0, 0.0], [9.0, 0.0]]), np.array([0, 1, 0])
-    found = scoring.confusions(network(), x, y, Reading(2, edges=(3.0,)))
+    found = scoring.confusions(network(), x, y, Readout(2, edges=(3.0,)))
     assert found.tolist() == [[[1, 1], [0, 1]]]
 
 

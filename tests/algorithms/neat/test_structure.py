@@ -9,7 +9,7 @@ from algorithms.neat.islands import configurations, grown
 from atoll.algorithms.neat.coding import GenomeLimits, problem_of
 from atoll.algorithms.neat.population import OUTPUTS_FROM, split_name
 from atoll.algorithms.neat.settings import NeatSettings
-from atoll.algorithms.neat.variation import add_connection, add_node, closes_circle, delete_node
+from atoll.algorithms.neat.variation import add_connection, add_node, creates_cycle, delete_node
 
 OUT = OUTPUTS_FROM
 TOLD = NeatSettings(inputs=2, outputs=1)
@@ -39,11 +39,11 @@ def test_a_node_goes_with_its_connections_and_outputs_stay() -> None:
     assert len(nodes) == 1
 
 
-def test_a_circle_is_closed_only_in_recurrent_networks() -> None:
+def test_cycles_occur_only_in_recurrent_networks() -> None:
     first, second = split_name(0, OUT, 1), split_name(1, OUT, 1)
     connections = [[first, second, 1.0, True], [second, OUT, 1.0, True]]
-    assert closes_circle(connections, second, first) and closes_circle(connections, first, first)
-    assert not closes_circle(connections, first, second)
+    assert creates_cycle(connections, second, first) and creates_cycle(connections, first, first)
+    assert not creates_cycle(connections, first, second)
     nodes = [[name, 0.0, 1.0, 0, 0] for name in (OUT, first, second)]
     # Target: the second of three nodes; source: the last of two inputs and two hidden nodes.
     add_connection(nodes, connections, 0.5, TOLD, [0.4, 0.99])
@@ -61,7 +61,7 @@ def test_limits_hold() -> None:
 
 @given(configurations, st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_whatever_is_bred_is_sound(told: NeatSettings, seed: int) -> None:
+def test_all_offspring_are_valid(told: NeatSettings, seed: int) -> None:
     population = grown(told, seed, 0)
     for place in range(len(population)):
         assert problem_of(population[place], GenomeLimits.of(told)) == ""

@@ -1,9 +1,9 @@
-"""NEAT for islands: networks whose structure and weights evolve, named so that islands understand each other.
+"""NEAT for islands: networks whose structure and weights evolve, with node names that agree between islands.
 
-names, functions, population, settings    what a genome is
-start, structure, attributes, crossover   how genomes come to be
-genes, distance, species, reproduction    how a generation follows another
-evaluation, recurrent, scoring            what networks answer, and how good that is
-coding, checking                          how a genome travels, and what is refused
-island                                    one client's population, as it is stored between rounds
+settings, functions, population    what a genome is
+variation, reproduction, species   how one generation follows another
+evaluation, scoring                network outputs, predicted classes and fitness
+expression                         the part of a genome that affects its outputs
+coding                             genomes as bytes, and checks of received genomes
+island                             one client's population, which can be saved and resumed
 """

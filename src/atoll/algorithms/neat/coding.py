@@ -1,13 +1,14 @@
-"""A genome as few bytes, and back. Whatever the bytes are, `decode` gives a valid genome or the reason why not.
+"""Compact binary codec for genomes. For any bytes, `decode` returns a valid genome or raises an error with the reason.
 
-version, flags, hidden nodes (2 bytes), connections (2 bytes)
-names of the hidden nodes        8 bytes each; outputs need none
-biases of all nodes              4 bytes each, outputs first
-responses                        4 bytes each, only if one of them is not 1 (flag)
-functions                        1 byte each: activation + 16 * aggregation
-connections' sources and targets       2 bytes each: place among inputs, outputs, hidden nodes
-connections' weights                   4 bytes each
-connections' enabled flags             1 bit each
+version, flags                     1 byte each
+hidden nodes, connections          2 bytes each: their numbers
+names of the hidden nodes          8 bytes each; output names are implied
+biases of all nodes                4 bytes each, outputs first
+responses                          4 bytes each, only if one of them is not 1 (flag)
+functions                          1 byte each: activation + 16 * aggregation
+sources, targets of connections    2 bytes each: index among inputs, outputs, hidden nodes
+weights of connections             4 bytes each
+enabled flags of connections       1 bit each
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from atoll.core import checks
 
 @dataclass(frozen=True)
 class GenomeLimits:
-    """How large a genome may be, and which values it may hold."""
+    """The sizes and value range that a genome must not exceed."""
 
     inputs: int
     outputs: int
@@ -49,16 +50,16 @@ class GenomeLimits:
 
 
 def problem_of(genome: Population, limits: GenomeLimits) -> str:
-    """Why this genome must not be used; empty if nothing is wrong. The cost grows with its size only linearly."""
+    """Why this genome is invalid, or an empty string. Time is linear in the size of the genome."""
     hidden = genome.node[limits.outputs :]
     if len(hidden) > limits.hidden or len(genome.source) > limits.connections:
         found = f"{len(hidden)} hidden nodes and {len(genome.source)} connections"
         return f"{found}, at most {limits.hidden} and {limits.connections}"
     wanted = np.arange(limits.outputs, dtype=np.uint64) + np.uint64(OUTPUTS_FROM)
     if not np.array_equal(genome.node[: limits.outputs], wanted):
-        return f"its first nodes are not the {limits.outputs} outputs"
+        return f"the first nodes must be the {limits.outputs} outputs"
     if (hidden < HIDDEN_FROM).any() or len(np.unique(hidden)) != len(hidden):
-        return "a hidden node's name is not one, or comes twice"
+        return "the name of a hidden node is invalid or occurs twice"
     return _values(genome, limits) or _connections(genome, hidden, limits)
 
 
@@ -77,37 +78,37 @@ def _values(genome: Population, limits: GenomeLimits) -> str:
 def _connections(genome: Population, hidden: npt.NDArray[np.uint64], limits: GenomeLimits) -> str:
     source, target = genome.source, genome.target
     if not (np.isin(source, hidden) | (source < limits.inputs)).all():
-        return "a connection comes from a node that is not there, or from an output"
+        return "a connection starts at a missing node or at an output"
     if not np.isin(target, genome.node).all():
-        return "a connection leads to a node that is not there"
+        return "a connection ends at a missing node"
     pairs = set(zip(source.tolist(), target.tolist(), strict=True))
     if len(pairs) != len(source):
         return "two connections join the same nodes"
-    if not limits.recurrent and has_circle(pairs):
-        return "its connections form a circle, and the network is feed-forward"
+    if not limits.recurrent and has_cycle(pairs):
+        return "its connections form a cycle, but the network is feed-forward"
     return ""
 
 
-def has_circle(pairs: set[tuple[int, int]]) -> bool:
-    """Nodes that nothing enters are taken away, with their connections, until none is left (Kahn)."""
+def has_cycle(pairs: set[tuple[int, int]]) -> bool:
+    """Kahn's algorithm: remove nodes without incoming connections until none is left."""
     entering: dict[int, int] = {}
     after: dict[int, list[int]] = {}
     for source, target in pairs:
         entering[target] = entering.get(target, 0) + 1
         after.setdefault(source, []).append(target)
     free = [name for name in after if name not in entering]
-    gone = 0
+    removed = 0
     while free:
         for name in after.get(free.pop(), ()):
-            gone += 1
+            removed += 1
             entering[name] -= 1
             if not entering[name]:
                 free.append(name)
-    return gone != len(pairs)
+    return removed != len(pairs)
 
 
 VERSION = 1
-RESPONSES = 1  # flag
+RESPONSES = 1  # flag: the code contains responses
 HEAD = 6
 
 
@@ -133,7 +134,7 @@ def encode(genome: Population, inputs: int, outputs: int) -> Codes:
 
 
 def decode(code: Codes, limits: GenomeLimits) -> Population:
-    """The genome of these bytes; a `ValueError` with the reason if they are not a sound one."""
+    """The genome of these bytes. Raises a `ValueError` with the reason if they are invalid."""
     reason, genome = read(code, limits)
     if genome is None:
         raise ValueError(reason)
@@ -141,10 +142,10 @@ def decode(code: Codes, limits: GenomeLimits) -> Population:
 
 
 def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
-    """A reason and nothing, or no reason and the genome. Sizes are checked before anything is built."""
+    """A reason and None, or an empty reason and the genome. Sizes are checked before anything is allocated."""
     data = code.tobytes()
     if len(data) < HEAD or data[0] != VERSION or data[1] not in (0, RESPONSES):
-        return "not a genome of this version", None
+        return f"not a genome of version {VERSION}", None
     hidden, connections = (int(count) for count in np.frombuffer(data, "<u2", 2, 2))
     if hidden > limits.hidden or connections > limits.connections:
         return (
@@ -156,7 +157,7 @@ def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
     counts = [("<u8", hidden), ("<f4", nodes), ("<f4", responses), ("|u1", nodes)]
     counts += [("<u2", connections), ("<u2", connections), ("<f4", connections), ("|u1", (connections + 7) // 8)]
     if len(data) != HEAD + sum(np.dtype(kind).itemsize * count for kind, count in counts):
-        return f"{len(data)} bytes do not fit {hidden} hidden nodes and {connections} connections", None
+        return f"{len(data)} bytes do not match {hidden} hidden nodes and {connections} connections", None
     pieces, start = [], HEAD
     for kind, count in counts:
         pieces.append(np.frombuffer(data, kind, count, start))
@@ -165,7 +166,7 @@ def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
     ports = limits.inputs + limits.outputs + hidden
     if connections and max(int(source.max()), int(target.max())) >= ports:
         return (
-            f"a connection's end is number {max(int(source.max()), int(target.max()))}, there are {ports} ports",
+            f"a connection refers to node {max(int(source.max()), int(target.max()))}, but there are only {ports}",
             None,
         )
     everyone = _ports(names.astype(np.uint64), limits)
@@ -199,7 +200,7 @@ class GenomeBytes(GenomeLimits):
 
 
 def to_json(genome: Population) -> str:
-    """The genome as compact JSON text: what it would take to send it readable."""
+    """The genome as compact JSON: the size of a readable encoding, for comparison."""
     nodes = zip(genome.node.tolist(), genome.bias, genome.response, genome.activation, genome.aggregation, strict=True)
     connections = zip(
         genome.source.tolist(), genome.target.tolist(), genome.weight, genome.enabled.tolist(), strict=True
@@ -224,7 +225,7 @@ def to_json(genome: Population) -> str:
 
 
 def _places(names: Names, hidden: Names, order: Ends, inputs: int, outputs: int) -> Codes | Ends:
-    """Each name's place among inputs, outputs and hidden nodes."""
+    """The index of each name among inputs, outputs and hidden nodes."""
     places = np.where(names < OUTPUTS_FROM, names, names - np.uint64(OUTPUTS_FROM) + np.uint64(inputs))
     if len(hidden):
         found = order[np.minimum(np.searchsorted(hidden[order], names), len(hidden) - 1)]

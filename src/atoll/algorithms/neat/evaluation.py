@@ -1,7 +1,7 @@
-"""What networks answer: all genomes of a population on a whole batch of rows in one pass.
+"""Network outputs: all genomes of a population on a whole batch of rows in one pass.
 
-Nodes of all genomes are sorted by level (longest way from an input), then by how they aggregate, then by activation,
-so that every step works on one block of a matrix nodes x rows. Only what reaches an output is computed.
+Nodes of all genomes are sorted by level (longest path from an input), then by aggregation, then by activation, so that
+every step works on one block of a nodes x rows matrix. Only nodes that reach an output are computed.
 """
 
 from __future__ import annotations
@@ -16,78 +16,81 @@ import numpy.typing as npt
 from atoll.algorithms.neat.functions import IN_PLACE, Values
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Ends, Population
 
-SUM, PRODUCT, NO_SUM, NO_PRODUCT = range(4)  # the last two: nodes that nothing enters
-BLOCK = 1 << 17  # numbers a step works on at once: about what a core's cache holds
+SUM, PRODUCT, NO_SUM, NO_PRODUCT = range(4)  # the last two: nodes without incoming connections
+BLOCK = 1 << 17  # values per step: about the size of a core's cache
 
 
 @dataclass(frozen=True)
-class Step:
-    """Nodes `start:stop` (rows of the matrix of values) with one aggregation; their connections are `first:last`."""
+class EvaluationStep:
+    """Nodes `start:stop` (rows of the value matrix) with one aggregation, and their connections `first:last`."""
 
     start: int
     stop: int
     how: int
     first: int
     last: int
-    begins: Ends  # of each node's connections, counted from `first`
-    groups: list[tuple[int, int, int]]  # activation, start, stop: rows of the same activation
+    begins: Ends  # the first connection of each node, relative to `first`
+    groups: list[tuple[int, int, int]]  # activation, start, stop: rows with the same activation
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to compute a population. Row `i` of the values is input `i`; nodes come after the inputs."""
+class EvaluationPlan:
+    """The order of computation for a population. Row `i` of the values is input `i`; nodes follow the inputs."""
 
     inputs: int
     rows: int
-    steps: list[Step]
-    source: Ends  # row that each connection reads
+    steps: list[EvaluationStep]
+    source: Ends  # the row that each connection reads
     weight: Values
     bias: Values
     response: Values
-    outputs: Ends  # genomes x outputs: rows of the answers
+    outputs: Ends  # genomes x outputs: rows of the output nodes
 
 
 def outputs(population: Population, x: npt.NDArray[np.floating], number: int) -> Values:
-    """Answers of feed-forward networks with `number` outputs: genomes x outputs x rows of `x`."""
-    ready = plan(population, x.shape[1], number)
-    answers = np.empty((len(population), number, len(x)))
-    for start, stop in blocks(len(x), ready):
-        values = np.empty((ready.rows, stop - start))
-        values[: ready.inputs] = x[start:stop].T
-        for step in ready.steps:
-            compute(step, ready, values, values)
-        answers[:, :, start:stop] = values[ready.outputs]
-    return answers
+    """Outputs of feed-forward networks with `number` output nodes: genomes x outputs x rows of `x`."""
+    plan = evaluation_plan(population, x.shape[1], number)
+    results = np.empty((len(population), number, len(x)))
+    for start, stop in blocks(len(x), plan):
+        values = np.empty((plan.rows, stop - start))
+        values[: plan.inputs] = x[start:stop].T
+        for step in plan.steps:
+            compute(step, plan, values, values)
+        results[:, :, start:stop] = values[plan.outputs]
+    return results
 
 
-def blocks(rows: int, ready: Plan) -> Iterator[tuple[int, int]]:
-    """Pieces of the rows, small enough to stay in the cache."""
-    widest = max([step.last - step.first for step in ready.steps] + [1])
+def blocks(rows: int, plan: EvaluationPlan) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are small enough for the cache."""
+    widest = max([step.last - step.first for step in plan.steps] + [1])
     size = max(16, BLOCK // widest)
     yield from ((start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def compute(step: Step, ready: Plan, before: Values, after: Values) -> None:
-    """One block of nodes: `after[start:stop]` from `before`."""
+def compute(step: EvaluationStep, plan: EvaluationPlan, before: Values, after: Values) -> None:
+    """Compute one block of nodes: `after[start:stop]` from `before`."""
     own = after[step.start : step.stop]
     with np.errstate(all="ignore"):
         if step.how in (SUM, PRODUCT):
-            reached = before[ready.source[step.first : step.last]]
-            reached *= ready.weight[step.first : step.last, None]
+            reached = before[plan.source[step.first : step.last]]
+            reached *= plan.weight[step.first : step.last, None]
             reduce = np.add if step.how == SUM else np.multiply
             reduce.reduceat(reached, step.begins, axis=0, out=own)
         else:
             own[:] = 0.0 if step.how == NO_SUM else 1.0
-        places = slice(step.start - ready.inputs, step.stop - ready.inputs)
-        own *= ready.response[places, None]
-        own += ready.bias[places, None]
+        places = slice(step.start - plan.inputs, step.stop - plan.inputs)
+        own *= plan.response[places, None]
+        own += plan.bias[places, None]
         for activation, start, stop in step.groups:
             IN_PLACE[activation](after[start:stop])
 
 
-def plan(population: Population, inputs: int, number: int, recurrent: bool = False) -> Plan:
-    """Sort nodes and connections for computing. In recurrent networks all nodes are on one level: each step reads the
-    values of the step before; a node that nothing enters stays 0 there (neat-python's rule) and is left out."""
+def evaluation_plan(population: Population, inputs: int, number: int, recurrent: bool = False) -> EvaluationPlan:
+    """Sort nodes and connections into the order of computation.
+
+    In recurrent networks all nodes are on one level, because each time step reads the values of the previous one. A
+    node without incoming connections stays 0 there (neat-python's rule) and is left out.
+    """
     source, target = _places(population)
     on = population.enabled.copy()
     if recurrent:
@@ -101,7 +104,7 @@ def plan(population: Population, inputs: int, number: int, recurrent: bool = Fal
 
 
 def _places(population: Population) -> tuple[Ends, Ends]:
-    """Where each connection's ends are among the population's nodes; inputs are -1 - their number."""
+    """Indices of each connection's source and target among the population's nodes; input i is -1 - i."""
     names, ranks = np.unique(
         np.concatenate([population.node, population.source, population.target]), return_inverse=True
     )
@@ -117,7 +120,7 @@ def _places(population: Population) -> tuple[Ends, Ends]:
 
 
 def _needed(population: Population, source: Ends, target: Ends, on: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Nodes whose value reaches an output; the outputs themselves always count."""
+    """Nodes whose value reaches an output, and the outputs themselves."""
     needed = (population.node >= OUTPUTS_FROM) & (population.node < 1 << 63)
     inner = on & (source >= 0)
     tail, head = source[inner], target[inner]
@@ -129,7 +132,7 @@ def _needed(population: Population, source: Ends, target: Ends, on: npt.NDArray[
 
 
 def _levels(source: Ends, target: Ends, on: npt.NDArray[np.bool_], nodes: int) -> Ends:
-    """The longest way from an input or from a node that nothing enters; there are no circles."""
+    """The longest path to each node from an input or a node without incoming connections."""
     inner = on & (source >= 0)
     tail, head = source[inner], target[inner]
     level = np.zeros(nodes, np.int64)
@@ -139,7 +142,7 @@ def _levels(source: Ends, target: Ends, on: npt.NDArray[np.bool_], nodes: int) -
         if np.array_equal(higher, level):
             return level
         level = higher
-    raise ValueError("a feed-forward network must not have circles")
+    raise ValueError("a feed-forward network must not have cycles")
 
 
 def _sorted(
@@ -151,7 +154,7 @@ def _sorted(
     on: npt.NDArray[np.bool_],
     needed: npt.NDArray[np.bool_],
     level: Ends,
-) -> Plan:
+) -> EvaluationPlan:
     nodes = len(population.node)
     entering = np.bincount(target[on], minlength=nodes)
     how = population.aggregation.astype(np.int64) + np.where(entering > 0, 0, NO_SUM)
@@ -162,11 +165,11 @@ def _sorted(
     connections = np.flatnonzero(on & needed[target])
     connections = connections[np.argsort(row[target[connections]], kind="stable")]
     tail = source[connections]
-    # A node that is not computed (recurrent, nothing enters it) reads as 0 from a spare last row.
+    # A node that is not computed (recurrent, without incoming connections) reads as 0 from a spare last row.
     spare = inputs + len(order)
     reads = np.where(tail < 0, -1 - tail, row[np.maximum(tail, 0)])
-    answers = row[population.node_ends[:-1, None] + np.arange(number)]
-    return Plan(
+    output_rows = row[population.node_ends[:-1, None] + np.arange(number)]
+    return EvaluationPlan(
         inputs=inputs,
         rows=spare + 1,
         steps=_steps(inputs, level[order], how[order], population.activation[order], entering[order]),
@@ -174,12 +177,14 @@ def _sorted(
         weight=population.weight[connections].astype(np.float64),
         bias=population.bias[order].astype(np.float64),
         response=population.response[order].astype(np.float64),
-        outputs=np.where(answers < 0, spare, answers),
+        outputs=np.where(output_rows < 0, spare, output_rows),
     )
 
 
-def _steps(inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8], entering: Ends) -> list[Step]:
-    """Cut the sorted nodes where level, aggregation or activation change."""
+def _steps(
+    inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8], entering: Ends
+) -> list[EvaluationStep]:
+    """Split the sorted nodes where level, aggregation or activation changes."""
     ends: Ends = np.concatenate([[0], np.cumsum(entering)])
     steps = []
     for start, stop in _runs(level * 4 + how):
@@ -189,28 +194,31 @@ def _steps(inputs: int, level: Ends, how: Ends, activation: npt.NDArray[np.uint8
         ]
         first, last = int(ends[start]), int(ends[stop])
         begins = ends[start:stop] - first
-        steps.append(Step(inputs + start, inputs + stop, int(how[start]), first, last, begins, groups))
+        steps.append(EvaluationStep(inputs + start, inputs + stop, int(how[start]), first, last, begins, groups))
     return steps
 
 
 def _runs(values: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
-    """Where equal neighbours begin and end."""
+    """Start and end of every run of equal values."""
     cuts = np.flatnonzero(values[1:] != values[:-1]) + 1
     edges = [0, *cuts.tolist(), len(values)] if len(values) else []
     return list(pairwise(edges))
 
 
 def recurrent_outputs(population: Population, x: npt.NDArray[np.floating], number: int) -> Values:
-    """Answers after the last step of each sequence: genomes x outputs x sequences, for `x` of sequences x steps x
-    inputs. Every sequence begins with all nodes at 0; a node reads what the others were one step ago."""
-    ready = plan(population, x.shape[2], number, recurrent=True)
-    answers = np.empty((len(population), number, len(x)))
-    for start, stop in blocks(len(x), ready):
-        before, after = np.zeros((2, ready.rows, stop - start))
+    """Outputs after the last step of each sequence: genomes x outputs x sequences.
+
+    `x` is sequences x steps x inputs. All nodes start at 0 in every sequence; a node reads the values of the previous
+    step.
+    """
+    plan = evaluation_plan(population, x.shape[2], number, recurrent=True)
+    results = np.empty((len(population), number, len(x)))
+    for start, stop in blocks(len(x), plan):
+        before, after = np.zeros((2, plan.rows, stop - start))
         for time in range(x.shape[1]):
-            before[: ready.inputs] = after[: ready.inputs] = x[start:stop, time].T
-            for step in ready.steps:
-                compute(step, ready, before, after)
+            before[: plan.inputs] = after[: plan.inputs] = x[start:stop, time].T
+            for step in plan.steps:
+                compute(step, plan, before, after)
             before, after = after, before
-        answers[:, :, start:stop] = before[ready.outputs]
-    return answers
+        results[:, :, start:stop] = before[plan.outputs]
+    return results

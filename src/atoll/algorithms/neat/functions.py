@@ -1,8 +1,7 @@
-"""Activations and aggregations of a node, on whole arrays.
+"""Activations and aggregations of nodes, on whole arrays.
 
-Steepness and limits are those of neat-python, so that its genomes and ours compute the same. Two limits are our own:
-relu ends at 1e30, and a sum that is not a number (infinity times zero in a product) counts as the upper limit; so an
-output is always a finite number.
+Steepness and limits are neat-python's, so that equal genomes give equal outputs in both. Two limits are additions that
+keep every output finite: relu is capped at 1e30, and NaN (infinity times zero in a product) counts as the upper limit.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
-Function = Callable[[Values], None]  # changes its argument in place
+Function = Callable[[Values], None]  # modifies its argument in place
 
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "sin", "softplus")
 AGGREGATIONS = ("sum", "product")
@@ -24,7 +23,7 @@ RELU_LIMIT = 1e30
 
 def _clamped(values: Values, steep: float) -> None:
     np.multiply(values, steep, out=values)
-    np.fmin(values, CLAMP, out=values)  # fmin and fmax prefer a number to "not a number"
+    np.fmin(values, CLAMP, out=values)  # fmin and fmax ignore NaN
     np.fmax(values, -CLAMP, out=values)
 
 

@@ -1,4 +1,4 @@
-"""One client's population: a generation after the other, guests from other islands, and its best so far."""
+"""One client's population: its generations, migrants from other islands, and its best genome so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Score = Callable[[Population], Scores]
 
 @dataclass(frozen=True)
 class Island:
-    """A population that has been scored. `member` is each genome's species."""
+    """A scored population. `member` holds the species number of each genome."""
 
     generation: int
     population: Population
@@ -30,7 +30,7 @@ class Island:
     best_fitness: float
 
     def to_plain(self) -> dict[str, Any]:
-        """As it lies in a client's memory."""
+        """As plain data, for the client's memory."""
         return {
             "generation": self.generation,
             "population": self.population.to_plain(),
@@ -47,15 +47,15 @@ class Island:
         return cls(**{**plain, **genomes, "species": Species.from_plain(plain["species"])})
 
 
-def settle(settings: NeatSettings, score: Score, rng: Generator) -> Island:
-    """A new island: its first generation, scored."""
+def new_island(settings: NeatSettings, score: Score, rng: Generator) -> Island:
+    """A new island with a scored first generation."""
     population = first_generation(settings, rng)
     member, species = speciate(population, None, 1, settings)
     return _scored(1, population, score, member, species, None)
 
 
 def next_generation(island: Island, settings: NeatSettings, score: Score, rng: Generator) -> Island:
-    """Reproduction, speciation, scoring."""
+    """The island after reproduction, speciation and scoring."""
     population, species = reproduce(
         island.population, island.fitness, island.member, island.species, island.generation, settings, rng
     )
@@ -64,23 +64,28 @@ def next_generation(island: Island, settings: NeatSettings, score: Score, rng: G
     return _scored(generation, population, score, member, species, island)
 
 
-def welcome(island: Island, guests: Population, fitness: Scores, settings: NeatSettings) -> tuple[Island, int]:
-    """The best guest takes the place of the worst resident, the second best that of the second worst, as long as the
-    guest is strictly better; and how many stay. `fitness` is what the guests reach on this island's data."""
+def accept_migrants(
+    island: Island, migrants: Population, fitness: Scores, settings: NeatSettings
+) -> tuple[Island, int]:
+    """Replace residents by better migrants; returns the island and the number of accepted migrants.
+
+    The best migrant replaces the worst resident, the second best the second worst, and so on while the migrant is
+    strictly better. `fitness` is that of the migrants on this island's data.
+    """
     arriving = np.argsort(-fitness, kind="stable")[: len(island.population)]
     leaving = np.argsort(island.fitness, kind="stable")[: len(arriving)]
     worse = fitness[arriving] <= island.fitness[leaving]
-    stay = int(worse.argmax()) if worse.any() else len(arriving)
-    if not stay:
+    accepted = int(worse.argmax()) if worse.any() else len(arriving)
+    if not accepted:
         return island, 0
-    everyone = joined([island.population, guests])
+    everyone = joined([island.population, migrants])
     places = np.arange(len(island.population))
-    places[leaving[:stay]] = len(places) + arriving[:stay]
+    places[leaving[:accepted]] = len(places) + arriving[:accepted]
     scores = np.concatenate([island.fitness, fitness])[places]
     population = everyone.take(places)
     member, species = speciate(population, island.species, island.generation, settings)
     mixed = replace(island, population=population, fitness=scores, member=member, species=species)
-    return _with_best(mixed), stay
+    return _with_best(mixed), accepted
 
 
 def _scored(
@@ -92,7 +97,7 @@ def _scored(
 
 
 def _with_best(island: Island) -> Island:
-    """The best so far, the older one if the newer is only as good."""
+    """Update the best genome so far; ties go to the older one."""
     leader = int(island.fitness.argmax())
     value = float(island.fitness[leader])
     if value <= island.best_fitness:

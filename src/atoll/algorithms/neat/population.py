@@ -1,7 +1,7 @@
-"""Genomes as plain arrays: the genes of a whole population lie one after the other. A genome is a population of one.
+"""Genomes as arrays: the genes of a whole population are concatenated. A single genome is a population of one.
 
-Weights, biases and responses are float32, so that a genome travels in few bytes and arrives as it left; networks
-compute in float64.
+Weights, biases and responses are float32, so that a genome is small and its encoding exact. Networks compute in
+float64.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ OUTPUTS_FROM = 1 << 32  # inputs are named 0, 1, ... and outputs from here on
 HIDDEN_FROM = 1 << 63  # hidden nodes have the highest bit set
 
 
-def output_name(number: int) -> int:
-    return OUTPUTS_FROM + number
-
-
 def split_name(source: int, target: int, occurrence: int) -> int:
-    """The node of a connection's first (1), second (2), ... split: 63 bits of a hash, so equal names by chance can be
-    left out of account."""
+    """The name of the node that a connection's first (1), second (2), ... split creates.
+
+    It is a 63-bit hash, so that all islands name equal splits equally; collisions are negligible.
+    """
     digest = hashlib.blake2b(struct.pack("<QQQ", source, target, occurrence), digest_size=8).digest()
     return int.from_bytes(digest, "little") | HIDDEN_FROM
 
@@ -65,8 +63,12 @@ TYPES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]`, its outputs first and in order, and the connections
-    `connection_ends[g]:connection_ends[g + 1]`. Inputs are not listed."""
+    """The concatenated node and connection genes of all genomes.
+
+    Genome `g` has the nodes `node_ends[g]:node_ends[g + 1]` and the connections
+    `connection_ends[g]:connection_ends[g + 1]`. The first nodes of a genome are its outputs, in order. Inputs are not
+    listed.
+    """
 
     node_ends: Ends
     node: Names
@@ -98,7 +100,7 @@ class Population:
         return np.repeat(np.arange(len(self)), np.diff(self.connection_ends))
 
     def take(self, positions: Sequence[int] | Ends) -> Population:
-        """The genomes at these positions, in this order; a position may come several times."""
+        """The genomes at these positions, in this order; positions may repeat."""
         chosen = np.asarray(positions, np.int64)
         node_places, node_ends = spans(self.node_ends, chosen)
         connection_places, connection_ends = spans(self.connection_ends, chosen)
@@ -107,7 +109,7 @@ class Population:
         return Population(node_ends=node_ends, connection_ends=connection_ends, **nodes, **connections)
 
     def to_plain(self) -> dict[str, Any]:
-        """As it lies in a client's memory."""
+        """As plain data, for the client's memory."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @classmethod
@@ -116,7 +118,7 @@ class Population:
 
 
 def spans(ends: Ends, chosen: Ends) -> tuple[Ends, Ends]:
-    """Places of all genes of the chosen genomes, one genome after the other; and where each genome ends."""
+    """Indices of all genes of the chosen genomes, genome by genome, and the new ends."""
     lengths = np.diff(ends)[chosen]
     new_ends: Ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.arange(new_ends[-1]) + np.repeat(ends[chosen] - new_ends[:-1], lengths)
@@ -124,7 +126,7 @@ def spans(ends: Ends, chosen: Ends) -> tuple[Ends, Ends]:
 
 
 def joined(populations: Sequence[Population]) -> Population:
-    """All genomes of several populations, one after the other."""
+    """All genomes of several populations, concatenated."""
     parts = [population for population in populations if len(population)] or list(populations[:1])
     genes: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in (*NODE_GENES, *CONNECTION_GENES)
@@ -135,9 +137,10 @@ def joined(populations: Sequence[Population]) -> Population:
     return Population(**genes)
 
 
-def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]) -> Population:
-    """A population from lists: for each genome its node rows (as NODE_GENES) and connection rows (as
-    CONNECTION_GENES)."""
+def population_from_rows(
+    nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Sequence[Sequence[Any]]]
+) -> Population:
+    """A population from lists: per genome, its node rows (as NODE_GENES) and connection rows (as CONNECTION_GENES)."""
     genes: dict[str, Any] = {}
     for names, rows in ((NODE_GENES, nodes), (CONNECTION_GENES, connections)):
         flat = [row for genome in rows for row in genome]
@@ -149,13 +152,15 @@ def gathered(nodes: Sequence[Sequence[Sequence[Any]]], connections: Sequence[Seq
 
 
 Table = npt.NDArray[np.int32]
-NOWHERE = -1
+MISSING = -1
 
 
 @dataclass(frozen=True)
 class GeneTable:
-    """`place[g, i]` is where genome `g` keeps gene number `i` among the population's genes, or NOWHERE; `number`
-    gives each of the population's genes its number."""
+    """`place[g, i]` is the index of gene number `i` of genome `g` among the population's genes, or MISSING.
+
+    `number` is the gene number of each of the population's genes.
+    """
 
     number: Ends
     place: Table
@@ -163,7 +168,7 @@ class GeneTable:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The genes of a population lined up."""
+    """The genes of a population, aligned by name."""
 
     nodes: GeneTable
     connections: GeneTable
@@ -183,13 +188,13 @@ def align(population: Population) -> Alignment:
 
 def _table(keys: Ends, owner: Ends, genomes: int) -> GeneTable:
     different, number = np.unique(keys, return_inverse=True)
-    place = np.full((genomes, len(different)), NOWHERE, np.int32)
+    place = np.full((genomes, len(different)), MISSING, np.int32)
     place[owner, number] = np.arange(len(keys))
     return GeneTable(number, place)
 
 
 def first_generation(settings: NeatSettings, rng: Generator) -> Population:
-    """`settings.population` genomes that differ in weights, biases and, by the kind of start, in what is connected."""
+    """`settings.population` random genomes; `settings.start` decides which inputs are connected."""
     genomes, outputs = settings.population, settings.outputs
     nodes = genomes * outputs
     sources = _sources(settings, rng)  # genomes x inputs connected
@@ -212,19 +217,19 @@ def first_generation(settings: NeatSettings, rng: Generator) -> Population:
 
 
 def normal(count: int, bound: float, rng: Generator) -> Reals:
-    """Fresh weights: standard normal, within the bound."""
+    """New weights: standard normal, clipped to the bound."""
     return np.clip(rng.standard_normal(count), -bound, bound).astype(np.float32)
 
 
 def start_codes(count: int, start: str, known: tuple[str, ...], allowed: tuple[str, ...], rng: Generator) -> Codes:
-    """Function codes of new nodes: all the same one, or any of those allowed."""
+    """Function codes of new nodes: all equal to `start`, or random among `allowed`."""
     if start != "random":
         return np.full(count, known.index(start), np.uint8)
     return allowed_codes(known, allowed)[rng.integers(0, len(allowed), count)]
 
 
 def allowed_codes(known: tuple[str, ...], allowed: tuple[str, ...]) -> Codes:
-    return np.array([known.index(word) for word in allowed], np.uint8)
+    return np.array([known.index(function) for function in allowed], np.uint8)
 
 
 def _sources(settings: NeatSettings, rng: Generator) -> Ends:

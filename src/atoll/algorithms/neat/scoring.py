@@ -1,4 +1,4 @@
-"""How good networks are: from answers to classes, confusion matrices and fitness."""
+"""From network outputs to predicted classes, confusion matrices and fitness."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from atoll.algorithms.neat.evaluation import outputs, recurrent_outputs
 from atoll.algorithms.neat.functions import Values
 from atoll.algorithms.neat.population import Population
 
-Confusions = npt.NDArray[np.int64]  # genomes x true class x answered class
+Confusions = npt.NDArray[np.int64]  # genomes x true class x predicted class
 Fitness = Callable[[Confusions], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a row is shown to a network and its answer is read.
+class Readout:
+    """How rows are presented to a network and how its outputs are interpreted.
 
-    `edges` empty: one output a class, the largest wins (of equals the first). Otherwise one output, cut into class
-    ranges at the edges; a value on an edge belongs below. `steps`: how many steps in time a row has, of equally many
-    features each; `passes`: how often a recurrent network is run on each step.
+    Without `edges` there is one output per class and the largest wins (ties: the first). Otherwise a single output is
+    divided into class ranges at the edges; a value on an edge belongs to the lower class. `steps`: time steps per row,
+    with equally many features each. `passes`: how often a recurrent network runs on each step.
     """
 
     classes: int
@@ -37,37 +37,37 @@ class Reading:
         return 1 if self.edges else self.classes
 
 
-def answers(population: Population, x: npt.NDArray[np.floating], reading: Reading) -> Values:
-    """Values of the outputs: genomes x outputs x rows."""
+def output_values(population: Population, x: npt.NDArray[np.floating], reading: Readout) -> Values:
+    """Output values: genomes x outputs x rows."""
     if not reading.recurrent:
         return outputs(population, x, reading.outputs)
     series = x.reshape(len(x), reading.steps, -1)
     return recurrent_outputs(population, np.repeat(series, reading.passes, axis=1), reading.outputs)
 
 
-def classes_of(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
-    """The class that each genome gives each row."""
+def predicted_classes(values: Values, edges: Sequence[float]) -> npt.NDArray[np.int64]:
+    """The predicted class of every row: genomes x rows."""
     if edges:
         return np.searchsorted(np.asarray(edges), values[:, 0], side="left")
-    if values.shape[1] == 2:  # the common case, several times faster
+    if values.shape[1] == 2:  # fast path for two classes
         return (values[:, 1] > values[:, 0]).astype(np.int64)
     best: npt.NDArray[np.int64] = values.argmax(axis=1)
     return best
 
 
 def confusions(
-    population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Reading
+    population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Readout
 ) -> Confusions:
-    """What each genome gets right and wrong on these rows."""
+    """The confusion matrix of each genome on these rows."""
     count = reading.classes
-    found = classes_of(answers(population, x, reading), reading.edges)
+    found = predicted_classes(output_values(population, x, reading), reading.edges)
     pairs = np.arange(len(population))[:, None] * count * count + y * count + found
     counts = np.bincount(pairs.ravel(), minlength=len(population) * count * count)
     return counts.reshape(len(population), count, count).astype(np.int64)
 
 
 def weighted_f1(found: Confusions) -> npt.NDArray[np.float64]:
-    """The classes' F1, weighted by how often each class occurs (Eq. 2 without its 1/c)."""
+    """F1 per class, weighted by class frequency (Eq. 2 without its factor 1/c)."""
     hits = np.diagonal(found, axis1=1, axis2=2).astype(np.float64)
     support = found.sum(axis=2)
     total = (support + found.sum(axis=1)).astype(np.float64)
@@ -82,7 +82,7 @@ def accuracy(found: Confusions) -> npt.NDArray[np.float64]:
 
 
 def balanced_accuracy(found: Confusions) -> npt.NDArray[np.float64]:
-    """The mean over the classes that occur of the share that is found."""
+    """Mean recall over the classes that occur."""
     hits = np.diagonal(found, axis1=1, axis2=2).astype(np.float64)
     support = found.sum(axis=2)
     share = np.divide(hits, support, out=np.zeros_like(hits), where=support > 0)
@@ -98,12 +98,14 @@ FITNESS: dict[str, Fitness] = {
 
 
 def find_fitness(name: str) -> Fitness:
-    """One of ours, or one's own as `module:function`: from confusion matrices (genomes x true x answered) to one
-    number a genome, the larger the better. Every worker imports it by this name."""
+    """A built-in fitness by name, or a user's as `module:function`; every worker imports it by this name.
+
+    A fitness maps confusion matrices (genomes x true x predicted) to one number per genome; larger is better.
+    """
     if name in FITNESS:
         return FITNESS[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ValueError(f"fitness {name!r} is unknown; write {', '.join(FITNESS)} or module:function")
+        raise ValueError(f"fitness {name!r} is unknown; give {', '.join(FITNESS)} or module:function")
     found: Fitness = getattr(importlib.import_module(module), attribute)
     return found

@@ -1,4 +1,4 @@
-"""The settings of a NEAT evolution: the paper's Table 3, and neat-python's xor example where the table is silent."""
+"""Settings of NEAT: the paper's Table 3, and neat-python's xor example for what the table leaves open."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class NeatSettings:
     bound: float = 30.0  # weights, biases and responses stay within +-bound
     disjoint_coefficient: float = 1.0
     weight_coefficient: float = 0.5
-    threshold: float = 3.0  # genomes nearer than this to a representative are of its species
+    threshold: float = 3.0  # a genome nearer than this to a representative joins its species
     elitism: int = 1
     species_elitism: int = 1
     stagnation: int = 10
     survival: float = 0.2
-    species_size: int = 2  # the least
+    species_size: int = 2  # minimum
     max_hidden: int = 100
     max_connections: int = 5000
 
     def to_plain(self) -> dict[str, Any]:
-        """As it travels in a payload."""
+        """As plain data, for a payload."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod

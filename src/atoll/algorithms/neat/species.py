@@ -1,4 +1,4 @@
-"""Species: who is like whom. The rules are neat-python's."""
+"""Genetic distance and speciation, by neat-python's rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from atoll.algorithms.neat.population import NOWHERE, Alignment, Ends, Population, align, joined
+from atoll.algorithms.neat.population import MISSING, Alignment, Ends, Population, align, joined
 from atoll.algorithms.neat.settings import NeatSettings
 
 Distances = npt.NDArray[np.float64]
@@ -17,7 +17,7 @@ Distances = npt.NDArray[np.float64]
 def distances(
     population: Population, alignment: Alignment, one: int, others: Ends, settings: NeatSettings
 ) -> Distances:
-    """From the genome at `one` to each of `others`."""
+    """Genetic distances from the genome at `one` to each of `others`."""
     nodes, connections = (
         _part(population.node_ends, alignment.nodes.number, alignment.nodes.place, one, others),
         _part(population.connection_ends, alignment.connections.number, alignment.connections.place, one, others),
@@ -39,7 +39,7 @@ def _part(
 ) -> tuple[Ends, Ends, npt.NDArray[np.bool_], Ends, int]:
     own = np.arange(ends[one], ends[one + 1])
     theirs = place[np.ix_(others, number[own])].astype(np.int64)
-    shared = theirs != NOWHERE
+    shared = theirs != MISSING
     return own, theirs, shared, np.diff(ends)[others], len(own)
 
 
@@ -62,16 +62,16 @@ def _apart(values: npt.NDArray[np.float32], own: Ends, theirs: Ends) -> Distance
 
 
 Scores = npt.NDArray[np.float64]
-NONE_YET = -1
+UNASSIGNED = -1
 
 
 @dataclass(frozen=True)
 class Species:
-    """All species of a population; row `i` of every column is species `number[i]`, in ascending order."""
+    """All species of a population; row `i` of every column describes species `number[i]`, ascending."""
 
     number: Ends
-    improved: Ends  # the generation in which its best fitness last rose
-    peak: Scores  # the best fitness it ever had; minus infinity before the first look
+    improved: Ends  # the generation of its last improvement
+    peak: Scores  # its best fitness so far; minus infinity before the first evaluation
     representatives: Population
     next_number: int
 
@@ -88,8 +88,8 @@ class Species:
     def from_plain(cls, plain: dict[str, Any]) -> Species:
         return cls(**{**plain, "representatives": Population.from_plain(plain["representatives"])})
 
-    def kept(self, rows: Ends) -> Species:
-        """The species of these rows only."""
+    def take(self, rows: Ends) -> Species:
+        """The species in these rows."""
         representatives = self.representatives.take(rows)
         return Species(self.number[rows], self.improved[rows], self.peak[rows], representatives, self.next_number)
 
@@ -97,19 +97,19 @@ class Species:
 def speciate(
     population: Population, before: Species | None, generation: int, settings: NeatSettings
 ) -> tuple[Ends, Species]:
-    """The species number of each genome, and the species, none of them empty.
+    """The species number of each genome, and the non-empty species.
 
-    Each species that lives on is led by the genome nearest to its old representative; then every other genome, in
-    order, joins the nearest leader within the threshold or begins a species of its own.
+    The genome nearest to a surviving species' old representative leads it. Every other genome, in order, joins the
+    nearest leader within the threshold or founds a new species.
     """
     everyone = population if before is None else joined([population, before.representatives])
     alignment = align(everyone)
     genomes = np.arange(len(population))
-    member = np.full(len(population), NONE_YET, np.int64)
+    member = np.full(len(population), UNASSIGNED, np.int64)
     leaders: list[int] = []
     for row in range(0 if before is None else min(len(before.number), len(population))):
         apart = distances(everyone, alignment, len(population) + row, genomes, settings)
-        leader = int(np.where(member == NONE_YET, apart, np.inf).argmin())
+        leader = int(np.where(member == UNASSIGNED, apart, np.inf).argmin())
         member[leader] = row
         leaders.append(leader)
     _join(member, leaders, everyone, alignment, settings)
@@ -117,10 +117,10 @@ def speciate(
 
 
 def _join(member: Ends, leaders: list[int], everyone: Population, alignment: Alignment, settings: NeatSettings) -> None:
-    """Fill in `member` (rows of `leaders`) for all genomes that have none; new leaders are appended."""
+    """Assign all remaining genomes in `member` to rows of `leaders`; new leaders are appended."""
     genomes = np.arange(len(member))
     nearest = np.full(len(member), settings.threshold)
-    closest = np.full(len(member), NONE_YET, np.int64)
+    closest = np.full(len(member), UNASSIGNED, np.int64)
 
     def consider(row: int) -> None:
         apart = distances(everyone, alignment, leaders[row], genomes, settings)
@@ -131,10 +131,10 @@ def _join(member: Ends, leaders: list[int], everyone: Population, alignment: Ali
         consider(row)
     start = 0
     while True:
-        alone = np.flatnonzero((member[start:] == NONE_YET) & (closest[start:] == NONE_YET))
+        alone = np.flatnonzero((member[start:] == UNASSIGNED) & (closest[start:] == UNASSIGNED))
         stop = start + int(alone[0]) if len(alone) else len(member)
-        # Those before the next loner have made their choice: a species that begins later is not open to them.
-        free = member[start:stop] == NONE_YET
+        # Genomes before the next founder are final: they cannot join species founded later.
+        free = member[start:stop] == UNASSIGNED
         member[start:stop][free] = closest[start:stop][free]
         if stop == len(member):
             return

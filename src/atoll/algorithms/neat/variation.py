@@ -1,4 +1,4 @@
-"""Mutation of structure: nodes and connections added and taken away."""
+"""Crossover, and mutation of attributes and structure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.population import (
     CONNECTION_GENES,
+    MISSING,
     NODE_GENES,
-    NOWHERE,
     Alignment,
     Codes,
     Ends,
@@ -22,9 +22,9 @@ from atoll.algorithms.neat.population import (
     Population,
     Reals,
     allowed_codes,
-    gathered,
     is_hidden,
     normal,
+    population_from_rows,
     spans,
     split_name,
     start_codes,
@@ -32,12 +32,14 @@ from atoll.algorithms.neat.population import (
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.rng import Generator
 
-STAYS_DISABLED = 0.75  # a connection that is disabled in either parent, in the child
+STAYS_DISABLED = 0.75  # probability in the child, for a connection that is disabled in either parent
 
 
 def cross(population: Population, alignment: Alignment, fitter: Ends, other: Ends, rng: Generator) -> Population:
-    """One child for each pair of positions. Its structure is the fitter parent's; every attribute of a gene that both
-    have is either one's by the toss of a coin."""
+    """One child per pair of positions.
+
+    It has the fitter parent's structure. Each attribute of a gene that both parents have comes from either at random.
+    """
     node_places, node_ends = spans(population.node_ends, fitter)
     connection_places, connection_ends = spans(population.connection_ends, fitter)
     node_match = _matches(alignment.nodes, node_places, np.repeat(other, np.diff(node_ends)))
@@ -67,13 +69,13 @@ def cross(population: Population, alignment: Alignment, fitter: Ends, other: End
 
 
 def _matches(table: GeneTable, places: Ends, other: Ends) -> Ends:
-    """Where the other parent keeps each of these genes; where it lacks it, the gene itself."""
+    """The index of each gene in the other parent, or its own index if the other parent lacks it."""
     match = table.place[other, table.number[places]].astype(np.int64)
-    return np.where(match == NOWHERE, places, match)
+    return np.where(match == MISSING, places, match)
 
 
 def mutate_attributes(population: Population, settings: NeatSettings, rng: Generator) -> Population:
-    """Each gene's attributes for themselves, with the probabilities of the settings."""
+    """Mutate every attribute of every gene independently, with the probabilities in the settings."""
     enabled = population.enabled.copy()
     changed = rng.random(len(enabled)) < settings.enabled_mutation
     enabled[changed] = rng.random(int(changed.sum())) < 0.5
@@ -96,32 +98,32 @@ def mutate_attributes(population: Population, settings: NeatSettings, rng: Gener
 
 
 def _reals(values: Reals, settings: NeatSettings, what: str, rng: Generator) -> Reals:
-    """Some are shifted by a normal step, some are drawn again (a response becomes 1), the others stay."""
-    rate, replaced = getattr(settings, f"{what}_mutation"), getattr(settings, f"{what}_replace")
-    if rate == 0 and replaced == 0:
+    """Shift some values by a normal step and replace others (a response by 1, the rest by new draws)."""
+    rate, replace_rate = getattr(settings, f"{what}_mutation"), getattr(settings, f"{what}_replace")
+    if rate == 0 and replace_rate == 0:
         return values
     drawn = rng.random(len(values))
     step = rng.standard_normal(len(values)) * getattr(settings, f"{what}_power")
     shifted = np.clip(values + step, -settings.bound, settings.bound).astype(np.float32)
     fresh = np.ones_like(values) if what == "response" else normal(len(values), settings.bound, rng)
-    return np.where(drawn < rate, shifted, np.where(drawn < rate + replaced, fresh, values))
+    return np.where(drawn < rate, shifted, np.where(drawn < rate + replace_rate, fresh, values))
 
 
 def _codes(codes: Codes, rate: float, allowed: Codes, rng: Generator) -> Codes:
-    """Some become any of those allowed, perhaps the same again."""
+    """Replace some codes by random allowed ones, possibly the same."""
     changed = rng.random(len(codes)) < rate
     new = codes.copy()
     new[changed] = allowed[rng.integers(0, len(allowed), int(changed.sum()))]
     return new
 
 
-Row = list[Any]  # a node or connection gene, in the order of NODE_GENES or LINK_GENES
-Drawn = Sequence[float]  # numbers from 0 to 1
-EVENTS, DRAWS = 4, 10  # whether each event happens, then what it chooses
+Row = list[Any]  # a node or connection gene, in the order of NODE_GENES or CONNECTION_GENES
+Drawn = Sequence[float]  # uniform draws from [0, 1)
+EVENTS, DRAWS = 4, 10  # draws for whether each event happens, then draws for its choices
 
 
 def mutate_structure(population: Population, settings: NeatSettings, rng: Generator) -> Population:
-    """In this order, each with its probability: add a node, take one away, add a connection, take one away."""
+    """In this order, each with its probability: add a node, delete a node, add a connection, delete a connection."""
     drawn = rng.random((len(population), DRAWS))
     activations = start_codes(len(population), settings.activation_start, ACTIVATIONS, settings.activations, rng)
     aggregations = start_codes(len(population), settings.aggregation_start, AGGREGATIONS, settings.aggregations, rng)
@@ -141,18 +143,18 @@ def mutate_structure(population: Population, settings: NeatSettings, rng: Genera
             add_connection(own_nodes, own_connections, weight, settings, draws[2:4])
         if connection_delete and own_connections:
             del own_connections[_pick(len(own_connections), draws[1])]
-    return gathered(nodes, connections)
+    return population_from_rows(nodes, connections)
 
 
 def add_node(
     nodes: list[Row], connections: list[Row], functions: list[int], settings: NeatSettings, drawn: float
 ) -> None:
-    """Split a connection: it is disabled, and a node with bias 0 takes its place.
+    """Split a connection: disable it and insert a node with bias 0.
 
-    The node is entered with weight 1 and left with the connection's own weight.
+    The connection into the node has weight 1, the one out of it the weight of the split connection.
     """
-    room = len(nodes) < settings.outputs + settings.max_hidden and len(connections) + 2 <= settings.max_connections
-    if not connections or not room:
+    fits = len(nodes) < settings.outputs + settings.max_hidden and len(connections) + 2 <= settings.max_connections
+    if not connections or not fits:
         return
     connection = connections[_pick(len(connections), drawn)]
     source, target, weight, _ = connection
@@ -167,7 +169,7 @@ def add_node(
 
 
 def delete_node(nodes: list[Row], connections: list[Row], settings: NeatSettings, drawn: float) -> None:
-    """Take a hidden node away, and all its connections."""
+    """Delete a hidden node and all its connections."""
     hidden = len(nodes) - settings.outputs
     if not hidden:
         return
@@ -178,8 +180,10 @@ def delete_node(nodes: list[Row], connections: list[Row], settings: NeatSettings
 def add_connection(
     nodes: list[Row], connections: list[Row], weight: float, settings: NeatSettings, drawn: Drawn
 ) -> None:
-    """Connect an input or hidden node with a hidden node or output; nothing happens if they are connected already, or
-    if that would close a circle in a feed-forward network."""
+    """Connect an input or hidden node to a hidden node or output.
+
+    Does nothing if they are connected already or if the connection would create a cycle in a feed-forward network.
+    """
     target = nodes[_pick(len(nodes), drawn[0])][0]
     hidden = len(nodes) - settings.outputs
     number = _pick(settings.inputs + hidden, drawn[1])
@@ -188,12 +192,12 @@ def add_connection(
         connection[0] == source and connection[1] == target for connection in connections
     ):
         return
-    if not settings.recurrent and is_hidden(source) and closes_circle(connections, source, target):
+    if not settings.recurrent and is_hidden(source) and creates_cycle(connections, source, target):
         return
     connections.append([source, target, weight, True])
 
 
-def closes_circle(connections: Sequence[Row], source: int, target: int) -> bool:
+def creates_cycle(connections: Sequence[Row], source: int, target: int) -> bool:
     """Whether `source` can be reached from `target`."""
     if source == target:
         return True
@@ -216,13 +220,13 @@ def _pick(count: int, drawn: float) -> int:
 
 
 def _normal(first: float, second: float, bound: float) -> float:
-    """A standard normal number from two uniform ones (Box and Muller), within the bound."""
+    """A standard normal number from two uniform ones (Box-Muller), clipped to the bound."""
     value = float(np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second))
     return max(-bound, min(bound, value))
 
 
 def _rows(population: Population) -> tuple[list[list[Row]], list[list[Row]]]:
-    """The genes as lists, genome by genome."""
+    """Node rows and connection rows as lists, genome by genome."""
     found = []
     for names, ends in ((NODE_GENES, population.node_ends), (CONNECTION_GENES, population.connection_ends)):
         columns = [getattr(population, name).tolist() for name in names]

@@ -74,7 +74,9 @@ class Decnas(Method[DecnasState]):
         self.final = netadapt.final_budget(config.resources, self.start)
         least = self.architecture
         for unit in self.units(least):
-            least = pruning.narrowed(least, unit.name, unit.width - netadapt.most(unit.width, config.multiple))
+            least = pruning.narrowed(
+                least, unit.name, unit.width - netadapt.most_removable(unit.width, config.multiple)
+            )
         netadapt.require_reachable(config.resources, self.final, self.resources(least))
 
     def resources(self, architecture: dict[str, Any]) -> dict[str, float]:
@@ -140,7 +142,7 @@ class Decnas(Method[DecnasState]):
     def _next_iteration(self, state: DecnasState) -> DecnasState:
         """The state between two iterations. Whether there is a next one is known now."""
         ended, arch, iteration = "", state.found[-1]["architecture"], state.iteration + 1
-        if netadapt.met(self.resources(arch), self.final):
+        if netadapt.within_budget(self.resources(arch), self.final):
             ended = "the final budget is met"
         elif not self.prunings(arch, iteration):
             targets = ", ".join(f"{kind} {limit:,.6g}" for kind, limit in self._targets(arch, iteration).items())
@@ -166,7 +168,7 @@ class Decnas(Method[DecnasState]):
             def with_width(keep: int, unit: pruning.Unit = unit) -> dict[str, float]:
                 return self.resources(pruning.narrowed(arch, unit.name, keep))
 
-            gone = netadapt.fewest(unit.width, self.config.multiple, targets, with_width)
+            gone = netadapt.fewest_removed(unit.width, self.config.multiple, targets, with_width)
             if gone is not None:
                 found.append((unit, unit.width - gone))
         return found
@@ -260,14 +262,14 @@ class Decnas(Method[DecnasState]):
         work = [float(spaces.cost(one.architecture).macs) for one in candidates]
         paces = [max((float(info.sizes["train"]) for info in group), default=0.0) for group in groups]
         places, avoid = [one.group for one in candidates], [one.avoid for one in candidates]
-        numbers = netadapt.scheduled(work, places, avoid, paces, rng)
+        numbers = netadapt.assign_groups(work, places, avoid, paces, rng)
         return [replace(one, group=number) for one, number in zip(candidates, numbers, strict=True)]
 
     def _places(self, state: DecnasState, number: int, rounds: int) -> int:
         """Line 25: how many continue after this round. Without dropping all do, to the upload of the last round."""
         if not self.config.dropping:
             return state.first
-        return netadapt.left_after(state.first, number, rounds, self.config.alpha)
+        return netadapt.remaining_after(state.first, number, rounds, self.config.alpha)
 
     def _score(self, state: DecnasState, one: PrunedCandidate, counts: GroupCounts) -> dict[str, Any]:
         """Section 4.3: accuracy lost against GM_{t-1}, as the candidate's own group sees it, per resource saved."""

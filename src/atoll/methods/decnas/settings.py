@@ -115,7 +115,7 @@ class DecnasConfig(MethodConfig):
         if self.weights is None:
             return None
         if self.weights == OWN:
-            return start.own_weights(self.model, schema)
+            return start.user_weights(self.model, schema)
         return given_weights(self.weights, parameter_shapes(arch))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from atoll.algorithms.neat.expression import Node, nodes_in_order, used_inputs
+from atoll.algorithms.neat.expression import ExpressedNode, nodes_in_order, used_inputs
 from atoll.algorithms.neat.population import Population, is_hidden, is_input
 from atoll.core.messages import Schema
 from atoll.report.explain.formula import NodeNames, number
@@ -30,7 +30,9 @@ def drawing(network: Population, schema: Schema, recurrent: bool = False, steps:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _places(nodes: list[Node], inputs: list[int], recurrent: bool) -> tuple[dict[int, tuple[float, float]], int, int]:
+def _places(
+    nodes: list[ExpressedNode], inputs: list[int], recurrent: bool
+) -> tuple[dict[int, tuple[float, float]], int, int]:
     """Columns by level, outputs last; each column centred."""
     level: dict[int, int] = {}
     for node in nodes:
@@ -74,7 +76,7 @@ def _input(place: tuple[float, float], name: str) -> str:
     )
 
 
-def _node(place: tuple[float, float], node: Node, name: str) -> str:
+def _node(place: tuple[float, float], node: ExpressedNode, name: str) -> str:
     x, y = place
     fill = HIDDEN if is_hidden(node.name) else OUTPUT
     how = "" if node.aggregation == "sum" else " *"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from atoll.algorithms.neat.expression import Node, nodes_in_order
+from atoll.algorithms.neat.expression import ExpressedNode, nodes_in_order
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, is_hidden, is_input
 from atoll.core.messages import Schema
 
@@ -24,7 +24,7 @@ class NodeNames:
     names: dict[int, str]
 
     @classmethod
-    def of(cls, nodes: list[Node], schema: Schema, steps: int = 1, bins: bool = False) -> NodeNames:
+    def of(cls, nodes: list[ExpressedNode], schema: Schema, steps: int = 1, bins: bool = False) -> NodeNames:
         names = dict(enumerate(feature_names(schema, steps)))
         outputs = ["value"] if bins else list(schema.classes)
         names |= {OUTPUTS_FROM + place: name for place, name in enumerate(outputs)}
@@ -63,7 +63,7 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _formula(node: Node, words: NodeNames, recurrent: bool) -> str:
+def _formula(node: ExpressedNode, words: NodeNames, recurrent: bool) -> str:
     if recurrent and not node.connections:
         return "0"
     terms = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atoll.algorithms.neat.expression import Node, nodes_in_order
+from atoll.algorithms.neat.expression import ExpressedNode, nodes_in_order
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, is_hidden, is_input
 from atoll.core.messages import Schema
 from atoll.report.explain.formula import feature_names
@@ -69,14 +69,14 @@ def numpy_file(
     return text + "    return outputs(x).argmax(axis=1)\n"
 
 
-def _feed_forward(nodes: list[Node], symbol: dict[int, str]) -> list[str]:
+def _feed_forward(nodes: list[ExpressedNode], symbol: dict[int, str]) -> list[str]:
     lines = ["x = np.asarray(x, np.float64)"]
     for node in nodes:
         lines.append(f"{symbol[node.name]} = {_value(node, symbol)}")
     return lines
 
 
-def _recurrent(nodes: list[Node], symbol: dict[int, str], steps: int, passes: int) -> list[str]:
+def _recurrent(nodes: list[ExpressedNode], symbol: dict[int, str], steps: int, passes: int) -> list[str]:
     entered = [node for node in nodes if node.connections]
     lines = [f"series = np.asarray(x, np.float64).reshape(len(x), {steps}, -1)"]
     lines += [f"{symbol[node.name]} = np.zeros(len(x))" for node in nodes]
@@ -91,7 +91,7 @@ def _read(name: int, symbol: dict[int, str]) -> str:
     return f"x[:, {name}]" if is_input(name) else symbol[name]
 
 
-def _value(node: Node, symbol: dict[int, str]) -> str:
+def _value(node: ExpressedNode, symbol: dict[int, str]) -> str:
     if node.connections:
         joint = " + " if node.aggregation == "sum" else " * "
         reached = [f"{_read(source, symbol)} * {weight!r}" for source, weight in node.connections]

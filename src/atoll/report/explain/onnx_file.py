@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.algorithms.neat.expression import Node, nodes_in_order
+from atoll.algorithms.neat.expression import ExpressedNode, nodes_in_order
 from atoll.algorithms.neat.functions import CLAMP, RELU_LIMIT, STEEP
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population
 from atoll.errors import ConfigError
@@ -65,7 +65,7 @@ def onnx_bytes(network: Population, inputs: int, outputs: int, edges: tuple[floa
     return bytes(model.SerializeToString())
 
 
-def _value(graph: _Graph, node: Node, values: dict[int, str]) -> str:
+def _value(graph: _Graph, node: ExpressedNode, values: dict[int, str]) -> str:
     joint, neutral = ("Add", 0.0) if node.aggregation == "sum" else ("Mul", 1.0)
     reached = [graph.put("Mul", values[source], graph.number(weight)) for source, weight in node.connections]
     if not reached:

@@ -55,7 +55,7 @@ def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
     for block, branch, after in zip(whole.blocks, key, lists, strict=True):
         if after != before:
             height, width = (height + 1) // 2, (width + 1) // 2
-        word = whole.words[branch]
+        word = whole.branch_names[branch]
         found.append(BlockBox(word, word, _channels(after, image), _pixels(height, width), block[branch].macs))
         before = after
     return [*found, BlockBox("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]

@@ -1,4 +1,4 @@
-"""The space of choice blocks."""
+"""The space of choice blocks (Zhu & Jin, real-time federated evolutionary NAS)."""
 
 from __future__ import annotations
 

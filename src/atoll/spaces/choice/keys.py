@@ -1,7 +1,7 @@
-"""Choice keys: which of its four branches every block of the master takes.
+"""Choice keys: the branch that each block of the master uses.
 
-A key is a tuple of branch numbers, one per block, or the same as bits: two per block, most significant first
-(00 identity, 01, 10, 11: the branches in the order of the space's words). Genetic operators work on the bits.
+A key is a tuple of branch numbers, one per block, or the same as bits: two per block, most significant first (00 is the
+identity, then the branches in the order of the plan's `branch_names`). Genetic operators work on the bits.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Bits = npt.NDArray[np.bool_]
 
 
 def check_key(key: Any, blocks: int) -> Key:
-    """The key as a tuple, or an `ArchitectureError`: one branch number from 0 to 3 for each block."""
+    """The key as a tuple. Raises an `ArchitectureError` unless it has one branch number from 0 to 3 per block."""
     if not isinstance(key, Sequence | np.ndarray) or isinstance(key, str):
-        raise ArchitectureError(f"a key is a list of branch numbers, not {key!r}", code="malformed-key")
+        raise ArchitectureError(f"key = {key!r}: give a list of branch numbers", code="malformed-key")
     if len(key) != blocks:
         raise ArchitectureError(
-            f"key {_short(key)} has {len(key)} branches for {blocks} blocks: give one number each",
+            f"key {_short(key)} has {len(key)} branches for {blocks} blocks: give one branch number per block",
             code="key-length-mismatch",
         )
     return tuple(_branch(number, key) for number in key)
 
 
 def to_bits(key: Iterable[int]) -> Bits:
-    """Branch numbers to bits, as booleans: on integers `~` would give -1 and -2 instead of a flipped bit."""
+    """Branch numbers to bits, as booleans: on integers `~` would not flip the bit but give -1 and -2."""
     numbers = list(key)
     branches = np.array([_branch(number, numbers) for number in numbers], dtype=np.uint8)
     return np.stack([branches >= 2, branches % 2 == 1], axis=-1).reshape(-1)
@@ -44,7 +44,7 @@ def from_bits(bits: Iterable[Any]) -> Key:
     values = list(bits)
     if len(values) % 2:
         raise ArchitectureError(
-            f"a key of {len(values)} bits is odd: every block takes two bits, add or drop one", code="odd-bit-count"
+            f"a key of {len(values)} bits: every block takes two bits, so give an even number", code="odd-bit-count"
         )
     for value in values:
         if value not in (0, 1):
@@ -53,7 +53,7 @@ def from_bits(bits: Iterable[Any]) -> Key:
 
 
 def random_keys(count: int, blocks: int, rng: np.random.Generator) -> list[Key]:
-    """Keys drawn uniformly, all different as long as there are so many."""
+    """`count` keys drawn uniformly, all distinct unless `count` exceeds the number of keys."""
     keys: dict[Key, None] = {}
     while len(keys) < min(count, BRANCHES**blocks):
         keys[tuple(int(number) for number in rng.integers(BRANCHES, size=blocks))] = None
@@ -71,6 +71,6 @@ def _branch(number: Any, key: Sequence[Any] | npt.NDArray[Any]) -> int:
 
 
 def _short(key: Sequence[Any] | npt.NDArray[Any]) -> str:
-    """The key for a message; a long one is cut, since a message is one line."""
-    words = [str(item) for item in key]
-    return "[" + ",".join(words[:30]) + (",..." if len(words) > 30 else "") + "]"
+    """The key for a one-line message, truncated if it is long."""
+    numbers = [str(item) for item in key]
+    return "[" + ",".join(numbers[:30]) + (",..." if len(numbers) > 30 else "") + "]"

@@ -1,7 +1,7 @@
-"""The branches of a choice block, described as plain data: modules, names and costs are all made from this.
+"""The branches of a choice block as plain data, from which modules, parameter names and costs are derived.
 
-A block is a reduction block where its output has other channels (a table's width) than its input. Convolutions and
-linear maps carry no bias, because a batch norm follows that would take it out again.
+A block is a reduction block if its number of output channels (for tables, its width) differs from its input's.
+Convolutions and linear layers have no bias, because the batch norm that follows would cancel it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atoll.spaces.choice import layers as choice_layers
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import BatchNorm
 
-IMAGE_WORDS = ("identity", "residual", "inverted", "separable")
-TABLE_WORDS = ("identity", "dense", "residual", "bottleneck")
+IMAGE_BRANCHES = ("identity", "residual", "inverted", "separable")
+TABLE_BRANCHES = ("identity", "dense", "residual", "bottleneck")
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A convolution (kernel > 0) or linear map (kernel 0), then batch norm and ReLU where asked for."""
+class BranchLayer:
+    """A convolution (kernel > 0) or linear layer (kernel 0), optionally followed by batch norm and ReLU."""
 
     name: str
     inputs: int
@@ -37,14 +36,14 @@ class Layer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The weight's shape, as torch has it."""
+        """The shape of the weight, as in torch."""
         if self.kernel == 0:
             return (self.outputs, self.inputs)
         return (self.outputs, self.inputs // self.groups, self.kernel, self.kernel)
 
     @property
     def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the layer's own parameters."""
+        """Names and shapes of the layer's parameters."""
         shapes = {f"{self.name}.weight": self.shape}
         if self.bias:
             shapes[f"{self.name}.bias"] = (self.outputs,)
@@ -57,9 +56,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Branch:
-    """Layers one after the other, or side by side with their outputs concatenated."""
+    """Layers in sequence, or in parallel with their outputs concatenated."""
 
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[BranchLayer, ...] = ()
     parallel: bool = False
     shortcut: bool = False  # the input is added to the last layer's output
     relu: bool = False  # after the shortcut
@@ -71,7 +70,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a block of images does: channels in and out, pixels in and out."""
+    """The channels and pixels of an image block's input and output."""
 
     inputs: int
     outputs: int
@@ -86,17 +85,17 @@ class Geometry:
 def image_branches(block: Geometry, expansion: int) -> tuple[Branch, ...]:
     """The four branches of the paper's Fig. 4; only normal blocks have a shortcut.
 
-    Every stride-2 layer rounds up (28, 14, 7, 4), a 3x3 one by its padding of 1, so all branches agree in size.
+    Every stride-2 layer rounds sizes up (28, 14, 7, 4), 3x3 layers through their padding of 1, so all branches agree.
     """
     return (_identity(block), _residual(block), _inverted(block, expansion), _separable(block))
 
 
 def _identity(block: Geometry) -> Branch:
-    """Normal: nothing at all. Reduction: two pointwise convolutions of stride 2, concatenated, without norm."""
+    """Normal: no layers. Reduction: two pointwise convolutions of stride 2, concatenated, without norm."""
     if not block.reduces:
         return Branch()
     sides = [
-        Layer(name, block.inputs, block.outputs // 2, block.pixels_out, 1, 2, norm=False, relu=False)
+        BranchLayer(name, block.inputs, block.outputs // 2, block.pixels_out, 1, 2, norm=False, relu=False)
         for name in ("left", "right")
     ]
     return Branch(tuple(sides), parallel=True)
@@ -105,17 +104,17 @@ def _identity(block: Geometry) -> Branch:
 def _residual(block: Geometry) -> Branch:
     """ResNet's basic block: the last ReLU comes after the shortcut is added."""
     stride = 2 if block.reduces else 1
-    first = Layer("first", block.inputs, block.outputs, block.pixels_out, 3, stride)
-    second = Layer("second", block.outputs, block.outputs, block.pixels_out, 3, relu=False)
+    first = BranchLayer("first", block.inputs, block.outputs, block.pixels_out, 3, stride)
+    second = BranchLayer("second", block.outputs, block.outputs, block.pixels_out, 3, relu=False)
     return Branch((first, second), shortcut=not block.reduces, relu=True)
 
 
 def _inverted(block: Geometry, expansion: int) -> Branch:
     """MobileNetV2's block: expand, filter each channel, project back without ReLU."""
     wide, stride = block.inputs * expansion, 2 if block.reduces else 1
-    expand = Layer("expand", block.inputs, wide, block.pixels_in, 1)
-    depthwise = Layer("depthwise", wide, wide, block.pixels_out, 3, stride, groups=wide)
-    project = Layer("project", wide, block.outputs, block.pixels_out, 1, relu=False)
+    expand = BranchLayer("expand", block.inputs, wide, block.pixels_in, 1)
+    depthwise = BranchLayer("depthwise", wide, wide, block.pixels_out, 3, stride, groups=wide)
+    project = BranchLayer("project", wide, block.outputs, block.pixels_out, 1, relu=False)
     return Branch((expand, depthwise, project), shortcut=not block.reduces)
 
 
@@ -124,33 +123,33 @@ def _separable(block: Geometry) -> Branch:
     stride = 2 if block.reduces else 1
     inputs, outputs, pixels = block.inputs, block.outputs, block.pixels_out
     layers = (
-        Layer("depthwise_first", inputs, inputs, pixels, 3, stride, groups=inputs, norm=False, relu=False),
-        Layer("pointwise_first", inputs, outputs, pixels, 1),
-        Layer("depthwise_second", outputs, outputs, pixels, 3, groups=outputs, norm=False, relu=False),
-        Layer("pointwise_second", outputs, outputs, pixels, 1, relu=False),
+        BranchLayer("depthwise_first", inputs, inputs, pixels, 3, stride, groups=inputs, norm=False, relu=False),
+        BranchLayer("pointwise_first", inputs, outputs, pixels, 1),
+        BranchLayer("depthwise_second", outputs, outputs, pixels, 3, groups=outputs, norm=False, relu=False),
+        BranchLayer("pointwise_second", outputs, outputs, pixels, 1, relu=False),
     )
     return Branch(layers, shortcut=not block.reduces, relu=True)
 
 
 def table_branches(inputs: int, outputs: int, bottleneck: int) -> tuple[Branch, ...]:
-    """Identity, dense, residual dense, bottleneck. Where the width changes no branch has a shortcut, and
+    """Identity, dense, residual dense and bottleneck; the bottleneck is 1/`bottleneck` of the output width.
 
-    identity becomes one plain linear map (no norm, no ReLU); dense and residual change the width in their first
-    layer; bottleneck squeezes to 1/`bottleneck` of its output width and expands to it.
+    If the width changes, no branch has a shortcut, identity becomes a linear layer without norm and ReLU, and dense
+    and residual change the width in their first layer.
     """
     same = inputs == outputs
     squeezed = max(1, outputs // bottleneck)
-    identity = Branch() if same else Branch((Layer("linear", inputs, outputs, norm=False, relu=False),))
-    dense = Branch((Layer("linear", inputs, outputs),))
-    residual = (Layer("first", inputs, outputs), Layer("second", outputs, outputs, relu=False))
-    narrow = (Layer("squeeze", inputs, squeezed), Layer("expand", squeezed, outputs, relu=False))
+    identity = Branch() if same else Branch((BranchLayer("linear", inputs, outputs, norm=False, relu=False),))
+    dense = Branch((BranchLayer("linear", inputs, outputs),))
+    residual = (BranchLayer("first", inputs, outputs), BranchLayer("second", outputs, outputs, relu=False))
+    narrow = (BranchLayer("squeeze", inputs, squeezed), BranchLayer("expand", squeezed, outputs, relu=False))
     return (identity, dense, Branch(residual, shortcut=same, relu=True), Branch(narrow, shortcut=same, relu=True))
 
 
-class Pipe(nn.Module):
-    """Layers one after the other; see `choice_layers.Branch`. The input, which branches share, is never changed."""
+class SequentialBranch(nn.Module):
+    """The layers of a branch in sequence. The input, which branches share, is never modified."""
 
-    def __init__(self, branch: choice_layers.Branch) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
         self.branch = branch
         for layer in branch.layers:
@@ -159,8 +158,7 @@ class Pipe(nn.Module):
                 self.add_module(f"{layer.name}_norm", BatchNorm(layer.outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        # In place where no gradient is taken: evaluation took 0.9 of the time, training (which autograd and hooks of
-        # other libraries watch) gained nothing.
+        # In place without gradients: evaluation takes 0.9 of the time. Training gains nothing from it.
         relu = torch.relu if torch.is_grad_enabled() else torch.relu_
         y, modules = x, self._modules
         for layer in self.branch.layers:
@@ -174,10 +172,10 @@ class Pipe(nn.Module):
         return relu(y) if self.branch.relu else y
 
 
-class SideBySide(nn.Module):
-    """Layers that all see the input; their outputs are concatenated over the channels."""
+class ParallelBranch(nn.Module):
+    """Layers that all read the input; their outputs are concatenated over the channels."""
 
-    def __init__(self, branch: choice_layers.Branch) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
         for layer in branch.layers:
             self.add_module(layer.name, make_layer(layer))
@@ -186,15 +184,15 @@ class SideBySide(nn.Module):
         return torch.cat([layer(x) for layer in self.children()], dim=1)
 
 
-def make_branch(branch: choice_layers.Branch) -> nn.Module:
-    """The module of one branch; a branch without layers hands its input on."""
+def make_branch(branch: Branch) -> nn.Module:
+    """The module of one branch; a branch without layers is the identity."""
     if not branch.layers:
         return nn.Identity()
-    return SideBySide(branch) if branch.parallel else Pipe(branch)
+    return ParallelBranch(branch) if branch.parallel else SequentialBranch(branch)
 
 
-def make_layer(layer: choice_layers.Layer) -> nn.Module:
-    """A linear map or a convolution; the padding keeps the size, a stride of 2 halves it and rounds up."""
+def make_layer(layer: BranchLayer) -> nn.Module:
+    """A linear layer, or a convolution whose padding preserves the size; stride 2 halves it, rounding up."""
     if layer.kernel == 0:
         return nn.Linear(layer.inputs, layer.outputs, bias=layer.bias)
     padding = layer.kernel // 2

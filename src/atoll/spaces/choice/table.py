@@ -1,7 +1,6 @@
-"""Names, shapes and costs of sub-models from a table per block: pure arithmetic, no module is built.
+"""Parameter names, shapes and costs of sub-models from a table per block, without building modules.
 
-The server slices sub-models and prices them for every key of every round; going through modules was measured hundreds
-of times slower.
+The server needs them for every key of every round; building modules is hundreds of times slower.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any
 
 from atoll.spaces.choice.keys import BRANCHES, check_key
 from atoll.spaces.choice.layers import Branch
-from atoll.spaces.choice.plan import Plan, key_of, plan
+from atoll.spaces.choice.plan import ChoicePlan, key_of, plan
 from atoll.spaces.cost import Cost
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One branch of one block (or the stem, or the head): its parameters and what running it costs."""
+class BranchEntry:
+    """The parameters and MACs of one branch of a block, of the stem or of the head."""
 
     shapes: Shapes
     macs: int
@@ -30,7 +29,7 @@ class Entry:
 
 
 def shapes(arch: Mapping[str, Any]) -> Shapes:
-    """Parameter names and shapes of the master or, with a key, of that sub-model, in the order of its module."""
+    """Parameter names and shapes of the master or, with a key, of the sub-model, in module order."""
     return {name: shape for entry in _entries(arch) for name, shape in entry.shapes.items()}
 
 
@@ -40,19 +39,19 @@ def names(arch: Mapping[str, Any]) -> list[str]:
 
 
 def cost(arch: Mapping[str, Any]) -> Cost:
-    """MACs of one sample, parameters, float32 bytes. The master counts every branch as if all were executed."""
+    """MACs of one sample, parameters, float32 bytes. The master counts all branches as executed."""
     entries = _entries(arch)
     params = sum(entry.params for entry in entries)
     return Cost(macs=sum(entry.macs for entry in entries), params=params, bytes=4 * params)
 
 
 def executed_macs(arch: Mapping[str, Any], keys: Iterable[Sequence[int]]) -> int:
-    """MACs of one sample that prefix-shared evaluation of these keys executes: every distinct prefix once."""
+    """MACs per sample of prefix-shared evaluation of these keys, which executes every distinct prefix once."""
     return _executed(arch, keys)[0]
 
 
 def executed_blocks(arch: Mapping[str, Any], keys: Iterable[Sequence[int]]) -> int:
-    """Block executions of one batch in prefix-shared evaluation; key by key it would be keys x blocks."""
+    """Block executions per batch in prefix-shared evaluation; without sharing it would be keys x blocks."""
     return _executed(arch, keys)[1]
 
 
@@ -69,8 +68,8 @@ def _executed(arch: Mapping[str, Any], keys: Iterable[Sequence[int]]) -> tuple[i
     return macs, count
 
 
-def _entries(arch: Mapping[str, Any]) -> list[Entry]:
-    """The parts of the master, or those that a key takes, in order."""
+def _entries(arch: Mapping[str, Any]) -> list[BranchEntry]:
+    """The entries of the master, or of a sub-model, in order."""
     stem, blocks, head = _table(plan(arch))
     key = key_of(arch)
     if key is None:
@@ -79,14 +78,14 @@ def _entries(arch: Mapping[str, Any]) -> list[Entry]:
 
 
 @lru_cache(maxsize=64)
-def _table(plan: Plan) -> tuple[Entry, tuple[tuple[Entry, ...], ...], Entry]:
+def _table(plan: ChoicePlan) -> tuple[BranchEntry, tuple[tuple[BranchEntry, ...], ...], BranchEntry]:
     blocks = tuple(
-        tuple(_entry(f"blocks.{number}.{plan.words[branch]}.", block[branch]) for branch in range(BRANCHES))
+        tuple(_entry(f"blocks.{number}.{plan.branch_names[branch]}.", block[branch]) for branch in range(BRANCHES))
         for number, block in enumerate(plan.blocks)
     )
     return _entry("stem.", plan.stem), blocks, _entry("", Branch((plan.head,)))
 
 
-def _entry(prefix: str, branch: Branch) -> Entry:
+def _entry(prefix: str, branch: Branch) -> BranchEntry:
     own = {prefix + name: shape for layer in branch.layers for name, shape in layer.parameters.items()}
-    return Entry(own, branch.macs, sum(math.prod(shape) for shape in own.values()))
+    return BranchEntry(own, branch.macs, sum(math.prod(shape) for shape in own.values()))

@@ -1,4 +1,4 @@
-"""The space of DARTS cells."""
+"""The space of DARTS cells (Liu et al., 2019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of DARTS networks as torch modules: with all operations mixed, or with one for each edge that is there."""
+"""The cells of DARTS networks as torch modules: with all operations mixed, or with one operation per edge."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from atoll.spaces.darts.layers import ENDS, INPUTS, NODES, NONE, OPERATIONS, Layer, Part, edges_into, operation
+from atoll.spaces.darts.layers import ENDS, INPUTS, NODES, NONE, OPERATIONS, CellLayer, Part, edges_into, operation
 from atoll.spaces.darts.plan import CellPlan
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 
 
-class Halving(nn.Module):
-    """Factorised reduction: every second pixel from the first one on, and every second one from the next.
+class FactorisedReduction(nn.Module):
+    """Two pointwise convolutions of stride 2, one over even and one over odd pixels, concatenated.
 
-    An image with an odd side gets a border of zeros, so that both halves are of one size.
+    An image with an odd side is padded with zeros, so that both halves have the same size.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: CellLayer) -> None:
         super().__init__()
         first, second = (outputs for outputs, *_ in layer.shapes.values())
         self.even = Conv2d(layer.inputs, first, 1, stride=2, bias=False)
@@ -33,12 +33,12 @@ class Halving(nn.Module):
 
 
 def make_part(part: Part) -> nn.Module:
-    """The layers one after the other; a part without layers hands its input on."""
+    """The layers in sequence; a part without layers is the identity."""
     return nn.Sequential(*(make_layer(layer) for layer in part)) if part else nn.Identity()
 
 
-def make_layer(layer: Layer) -> nn.Module:
-    """The padding keeps the size; a stride of 2 halves it and rounds up. No bias before a norm."""
+def make_layer(layer: CellLayer) -> nn.Module:
+    """The module of one layer. Padding preserves the size; stride 2 halves it, rounding up. No bias before a norm."""
     if layer.kind == "relu":
         return nn.ReLU()
     if layer.kind == "norm":
@@ -48,7 +48,7 @@ def make_layer(layer: Layer) -> nn.Module:
     if layer.kind == "average":
         return nn.AvgPool2d(3, stride=layer.stride, padding=1, count_include_pad=False)
     if layer.kind == "halve":
-        return Halving(layer)
+        return FactorisedReduction(layer)
     if layer.kind == "linear":
         return nn.Linear(layer.inputs, layer.outputs)
     return Conv2d(
@@ -63,46 +63,46 @@ def make_layer(layer: Layer) -> nn.Module:
     )
 
 
-NUMBERS = {word: number for number, word in enumerate(OPERATIONS)}
+NUMBERS = {name: number for number, name in enumerate(OPERATIONS)}
 
 
 class Cell(nn.Module):
-    """Two inputs, four nodes, each the sum of its edges; the output is all nodes one behind the other.
+    """Two inputs and four nodes, each the sum of its edges; the output concatenates all nodes.
 
-    What an edge does is told by the classes that derive from this.
+    Subclasses define the operations on the edges.
     """
 
     def __init__(self, plan: CellPlan, inputs: nn.ModuleList | None = None) -> None:
         super().__init__()
         self.kind = plan.kind
-        self.inputs = inputs if inputs is not None else nn.ModuleList(make_part(part) for part, _ in plan.entrances)
+        self.inputs = inputs if inputs is not None else nn.ModuleList(make_part(part) for part, _ in plan.preprocessing)
 
-    def enter(self, earlier: Tensor, previous: Tensor) -> list[Tensor]:
-        return [entrance(x) for entrance, x in zip(self.inputs, (earlier, previous), strict=True)]
+    def preprocessed(self, earlier: Tensor, previous: Tensor) -> list[Tensor]:
+        return [preprocess(x) for preprocess, x in zip(self.inputs, (earlier, previous), strict=True)]
 
     def zeros(self, states: Sequence[Tensor]) -> Tensor:
-        """What a node is that no edge leads to."""
+        """The value of a node without incoming edges."""
         first = states[0]
         return torch.zeros_like(first[:, :, ::2, ::2] if self.kind == "reduce" else first)
 
 
 class MixedCell(Cell):
-    """Every operation on every edge, each times its share."""
+    """All operations on every edge, each weighted by its share."""
 
     def __init__(self, plan: CellPlan) -> None:
         super().__init__(plan)
         self.edges = nn.ModuleList(nn.ModuleDict(_operations(plan, source)) for _, source in ENDS)
 
     def forward(self, earlier: Tensor, previous: Tensor, shares: Tensor) -> Tensor:
-        """`shares` (14, 8); that of `none` adds nothing."""
-        states = self.enter(earlier, previous)
+        """`shares` has shape (14, 8); the share of `none` contributes nothing."""
+        states = self.preprocessed(earlier, previous)
         rows = shares.unbind(0)
         for node in range(NODES):
             total: Tensor | None = None
             for edge in edges_into(node):
                 each = rows[edge].unbind(0)
-                for word, module in self.edges[edge].items():  # type: ignore[operator]
-                    term = each[NUMBERS[word]] * module(states[ENDS[edge][1]])
+                for name, module in self.edges[edge].items():  # type: ignore[operator]
+                    term = each[NUMBERS[name]] * module(states[ENDS[edge][1]])
                     total = term if total is None else total + term
             assert total is not None  # every node has edges, and every edge operations
             states.append(total)
@@ -110,12 +110,12 @@ class MixedCell(Cell):
 
 
 class SingleCell(Cell):
-    """One operation on each edge that is there. `steps` holds for every node its (source, operation) pairs."""
+    """At most one operation per edge. `steps` holds the (source, operation) pairs of every node."""
 
     steps: list[list[tuple[int, nn.Module]]]
 
     def forward(self, earlier: Tensor, previous: Tensor) -> Tensor:
-        states = self.enter(earlier, previous)
+        states = self.preprocessed(earlier, previous)
         for pairs in self.steps:
             total: Tensor | None = None
             for source, module in pairs:
@@ -126,7 +126,7 @@ class SingleCell(Cell):
 
 
 class PathCell(SingleCell):
-    """The cell of a sub-model: the operations that a key names, made anew or taken from a supernet's cell."""
+    """The cell of a sub-model: the operations of a key, newly built or taken from a supernet's cell."""
 
     def __init__(self, plan: CellPlan, operations: Sequence[int], within: MixedCell | None = None) -> None:
         super().__init__(plan, None if within is None else within.inputs)
@@ -135,22 +135,22 @@ class PathCell(SingleCell):
         for edge, (number, (node, source)) in enumerate(zip(operations, ENDS, strict=True)):
             if number == NONE:
                 continue
-            word = OPERATIONS[number]
+            name = OPERATIONS[number]
             if within is None:
-                module = make_part(operation(word, plan.channels, plan.stride(source), retrained=False))
+                module = make_part(operation(name, plan.channels, plan.stride(source), retrained=False))
             else:
-                module = within.edges[edge][word]  # type: ignore[index]
-            self.edges[str(edge)] = nn.ModuleDict({word: module})
+                module = within.edges[edge][name]  # type: ignore[index]
+            self.edges[str(edge)] = nn.ModuleDict({name: module})
             self.steps[node].append((source, module))
 
 
-class FoundCell(SingleCell):
-    """The cell of a genotype: two edges for every node."""
+class GenotypeCell(SingleCell):
+    """The cell of a genotype, with two edges per node."""
 
     def __init__(self, plan: CellPlan, pairs: Sequence[tuple[str, int]]) -> None:
         super().__init__(plan)
         self.edges = nn.ModuleList(
-            make_part(operation(word, plan.channels, plan.stride(source), retrained=True)) for word, source in pairs
+            make_part(operation(name, plan.channels, plan.stride(source), retrained=True)) for name, source in pairs
         )
         taken = [(source, module) for (_, source), module in zip(pairs, self.edges, strict=True)]
         self.steps = [taken[place : place + 2] for place in range(0, len(taken), 2)]
@@ -158,7 +158,7 @@ class FoundCell(SingleCell):
 
 def _operations(plan: CellPlan, source: int) -> dict[str, nn.Module]:
     return {
-        word: make_part(operation(word, plan.channels, plan.stride(source), retrained=False))
-        for number, word in enumerate(OPERATIONS)
+        name: make_part(operation(name, plan.channels, plan.stride(source), retrained=False))
+        for number, name in enumerate(OPERATIONS)
         if number != NONE
     }

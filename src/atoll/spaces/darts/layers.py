@@ -1,4 +1,4 @@
-"""What the parts of a DARTS network are made of, as descriptions: modules, names and costs all come from these."""
+"""The layers of DARTS networks as plain data, from which modules, parameter names and costs are derived."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Key = dict[str, tuple[int, ...]]
 
 
 def edges_into(node: int) -> list[int]:
-    """The edges that end in this node (0 to 3), by rising source."""
+    """The edges that end in this node (0 to 3), by ascending source."""
     return [edge for edge, (target, _) in enumerate(ENDS) if target == node]
 
 
 def check_key(key: Any) -> Key:
-    """One operation for every edge of both kinds of cells, as plain numbers; numbers of NumPy are taken too."""
+    """The key as plain numbers: one operation per edge for both kinds of cells. NumPy arrays are accepted."""
     if not isinstance(key, Mapping) or set(key) != set(KINDS):
         raise ArchitectureError(
-            f"a key is {_short(key)}: give an operation per edge for 'normal' and for 'reduce'", code="malformed-key"
+            f"key = {_short(key)}: give one operation per edge for 'normal' and for 'reduce'", code="malformed-key"
         )
     return {kind: _operations(kind, key[kind]) for kind in KINDS}
 
@@ -48,7 +48,7 @@ def _operations(kind: str, values: Any) -> tuple[int, ...]:
     fits = isinstance(plain, Sequence) and len(plain) == EDGES
     if not fits or not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < len(OPERATIONS) for v in plain):
         raise ArchitectureError(
-            f"the key's '{kind}' is {_short(values)}: give {EDGES} whole numbers from 0 to {len(OPERATIONS) - 1}",
+            f"key '{kind}' = {_short(values)}: give {EDGES} whole numbers from 0 to {len(OPERATIONS) - 1}",
             code="malformed-key",
         )
     return tuple(plain)
@@ -64,7 +64,7 @@ PARTS = ("even", "odd")  # the two convolutions of a factorised reduction
 
 
 @dataclass(frozen=True)
-class Layer:
+class CellLayer:
     """One layer: "relu", "conv", "norm", "max" or "average" (3x3 pools), "halve" (factorised reduction), "linear"."""
 
     kind: str
@@ -78,7 +78,7 @@ class Layer:
 
     @property
     def shapes(self) -> Shapes:
-        """Its parameters."""
+        """Names and shapes of its parameters."""
         if self.kind == "conv":
             return {"weight": (self.outputs, self.inputs // self.groups, self.kernel, self.kernel)}
         if self.kind == "halve":
@@ -91,43 +91,43 @@ class Layer:
         return {}
 
     def macs(self, pixels: int) -> int:
-        """Multiply-accumulates for this many pixels of output; norms and pools are not counted, as everywhere."""
+        """Multiply-accumulates for this many output pixels; norms and pools are not counted."""
         weights = sum(math.prod(shape) for name, shape in self.shapes.items() if name.endswith("weight"))
         return weights * pixels if self.kind in ("conv", "halve", "linear") else 0
 
 
-Part = tuple[Layer, ...]  # layers one after the other
+Part = tuple[CellLayer, ...]  # layers in sequence
 
 
 def stem(inputs: int, outputs: int) -> Part:
-    """The only norm with a scale and a shift in a supernet: DARTS counts them among its weights."""
-    return (Layer("conv", inputs, outputs, kernel=3), Layer("norm", outputs=outputs, affine=True))
+    """The stem has the only affine norm of a supernet; DARTS counts its parameters among the weights."""
+    return (CellLayer("conv", inputs, outputs, kernel=3), CellLayer("norm", outputs=outputs, affine=True))
 
 
 def head(inputs: int, classes: int) -> Part:
-    return (Layer("linear", inputs, classes),)
+    return (CellLayer("linear", inputs, classes),)
 
 
-def entrance(inputs: int, outputs: int, halve: bool, affine: bool) -> Part:
-    """How a cell takes one of its inputs; it is halved in size where the cell between was a reduction."""
+def preprocess(inputs: int, outputs: int, halve: bool, affine: bool) -> Part:
+    """The preprocessing of one cell input; it halves the size if the cell in between was a reduction cell."""
     kind = "halve" if halve else "conv"
-    return (Layer("relu"), Layer(kind, inputs, outputs, stride=2 if halve else 1), _norm(outputs, affine))
+    return (CellLayer("relu"), CellLayer(kind, inputs, outputs, stride=2 if halve else 1), _norm(outputs, affine))
 
 
-def operation(word: str, channels: int, stride: int, retrained: bool) -> Part:
-    """The layers of one operation; `none` has no part in a network.
+def operation(name: str, channels: int, stride: int, retrained: bool) -> Part:
+    """The layers of one operation; `none` has no layers and is not allowed.
 
-    In a network that is retrained, norms have a scale and a shift and pools go without a norm, as in DARTS.
+    In a retrained network norms are affine and pools have no norm, as in DARTS.
     """
-    if word not in OPERATIONS or word == "none":
-        raise ValueError(f"{word!r} is no operation that has layers")
-    if word == "skip_connect":
-        return entrance(channels, channels, halve=True, affine=retrained) if stride == 2 else ()
-    if word.endswith("pool_3x3"):
-        pool = Layer("max" if word.startswith("max") else "average", channels, channels, kernel=3, stride=stride)
+    if name not in OPERATIONS or name == "none":
+        raise ValueError(f"{name!r} is not an operation with layers")
+    if name == "skip_connect":
+        return preprocess(channels, channels, halve=True, affine=retrained) if stride == 2 else ()
+    if name.endswith("pool_3x3"):
+        pool = CellLayer("max" if name.startswith("max") else "average", channels, channels, kernel=3, stride=stride)
         return (pool,) if retrained else (pool, _norm(channels, affine=False))
-    kernel = int(word[-1])
-    if word.startswith("dil"):
+    kernel = int(name[-1])
+    if name.startswith("dil"):
         return _depthwise(channels, kernel, stride, dilation=2, affine=retrained)
     first = _depthwise(channels, kernel, stride, dilation=1, affine=retrained)
     return first + _depthwise(channels, kernel, 1, dilation=1, affine=retrained)
@@ -135,12 +135,12 @@ def operation(word: str, channels: int, stride: int, retrained: bool) -> Part:
 
 def _depthwise(channels: int, kernel: int, stride: int, dilation: int, affine: bool) -> Part:
     return (
-        Layer("relu"),
-        Layer("conv", channels, channels, kernel, stride, dilation, groups=channels),
-        Layer("conv", channels, channels),
+        CellLayer("relu"),
+        CellLayer("conv", channels, channels, kernel, stride, dilation, groups=channels),
+        CellLayer("conv", channels, channels),
         _norm(channels, affine),
     )
 
 
-def _norm(channels: int, affine: bool) -> Layer:
-    return Layer("norm", outputs=channels, affine=affine)
+def _norm(channels: int, affine: bool) -> CellLayer:
+    return CellLayer("norm", outputs=channels, affine=affine)

@@ -1,17 +1,16 @@
-"""The DARTS space (Liu et al., 2019): stem, cells of two kinds, linear head behind a global average.
+"""The DARTS space (Liu et al., 2019): a stem, two kinds of cells, global average pooling and a linear head.
 
-Three forms of network, described in `darts_plan`:
+There are three forms of network; the module `plan` documents their format:
 
     mixed      the supernet: all operations on all edges, mixed by shares. Its parameters `alpha.normal` and
-               `alpha.reduce` (14, 8) are the logits of those shares, so that they can be trained by gradient; they are
-               not counted among the weights.
-    path       a sub-model: one operation for every edge. It has the supernet's parameter names, so its weights are a
-               slice of the supernet's, and a module of it can be a view into one (`view`).
-    genotype   a found network, trained from scratch under names of its own: two edges for every node, norms with a
-               scale and a shift, pools without a norm, as DARTS retrains. DARTS' auxiliary head and its drop path
-               are left out.
+               `alpha.reduce` (14, 8) are the logits of the shares and can be trained by gradient descent; they do not
+               count as weights.
+    path       a sub-model: one operation per edge. It has the supernet's parameter names, so its weights are a slice
+               of the supernet's, and its module can be a view into the supernet's (`view`).
+    genotype   a derived network, trained from scratch with its own parameter names: two edges per node, affine norms,
+               pools without a norm, as in DARTS' retraining, but without auxiliary head and drop path.
 
-Norms use the statistics of the batch in all forms (`norm.BatchNorm`).
+Norms use batch statistics in all forms (`norm.BatchNorm`).
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from torch import Tensor, nn
 
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ConfigError
-from atoll.spaces.darts.cells import FoundCell, MixedCell, PathCell, make_part
+from atoll.spaces.darts.cells import GenotypeCell, MixedCell, PathCell, make_part
 from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
 from atoll.spaces.darts.layers import EDGES, KINDS, OPERATIONS, check_key
-from atoll.spaces.darts.plan import Plan, form_of, genotype_of, key_of, plan
+from atoll.spaces.darts.plan import DartsPlan, form_of, genotype_of, key_of, plan
 from atoll.spaces.darts.table import (
     cost,
     expected_weights,
@@ -50,7 +49,7 @@ __all__ = [
     "build",
     "cost",
     "expected_weights",
-    "found",
+    "from_genotype",
     "genotype",
     "initial",
     "names",
@@ -67,11 +66,11 @@ __all__ = [
 ]
 
 ALPHAS = tuple(f"alpha.{kind}" for kind in KINDS)  # names of the architecture parameters
-ALPHA_SCALE = 1e-3  # of their start, as in DARTS
+ALPHA_SCALE = 1e-3  # standard deviation of their initial values, as in DARTS
 
 
 class DartsNetwork(nn.Module):
-    """Stem, cells, head; what the cells do is told by the classes that derive from this."""
+    """Stem, cells and head. The cells define the form of the network."""
 
     def __init__(self, stem: nn.Module, cells: Sequence[nn.Module], head: nn.Module) -> None:
         super().__init__()
@@ -84,21 +83,21 @@ class DartsNetwork(nn.Module):
         return self.classify(previous)
 
     def classify(self, x: Tensor) -> Tensor:
-        """Global average, then the linear classifier."""
+        """Global average pooling, then the linear classifier."""
         y: Tensor = self.head(x.mean(dim=(2, 3)))
         return y
 
 
 class Supernet(DartsNetwork):
-    """All operations, mixed."""
+    """All operations on all edges, mixed by shares."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DartsPlan) -> None:
         super().__init__(make_part(plan.stem[0]), [MixedCell(cell) for cell in plan.cells], make_part(plan.head))
         zeros = {kind: nn.Parameter(torch.zeros(EDGES, len(OPERATIONS))) for kind in KINDS}
         self.alpha = nn.ParameterDict(zeros)
 
     def forward(self, x: Tensor, shares: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Outputs under these shares (14, 8) of both kinds of cells; without them, the softmax of the alphas."""
+        """Outputs with these shares (14, 8) for both kinds of cells; by default the softmax of the alphas."""
         if shares is None:
             shares = {kind: self.alpha[kind].softmax(dim=1) for kind in KINDS}
         earlier = previous = self.stem(x)
@@ -117,20 +116,20 @@ def build(arch: Mapping[str, Any]) -> DartsNetwork:
         key = key_of(arch)
         return DartsNetwork(stem, [PathCell(cell, key[cell.kind]) for cell in parts.cells], head)
     edges = genotype_of(arch)
-    return DartsNetwork(stem, [FoundCell(cell, [tuple(p) for p in edges[cell.kind]]) for cell in parts.cells], head)
+    return DartsNetwork(stem, [GenotypeCell(cell, [tuple(p) for p in edges[cell.kind]]) for cell in parts.cells], head)
 
 
 def whole(arch: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The supernet that this network is a slice of; None if it is no sub-model."""
+    """The supernet that this network is a slice of; None unless it is a sub-model."""
     if form_of(arch) != "path":
         return None
     return {**{name: value for name, value in arch.items() if name != "key"}, "form": "mixed"}
 
 
 def view(module: nn.Module, arch: Mapping[str, Any]) -> nn.Module:
-    """The sub-model as a view into a module of its supernet: it shares the parameters and takes no time to build."""
+    """The sub-model as a view into a module of its supernet: parameters are shared and nothing is allocated."""
     if not isinstance(module, Supernet):
-        raise TypeError(f"a sub-model is a view into a Supernet, not into a {type(module).__name__}")
+        raise TypeError(f"module is a {type(module).__name__}: a sub-model can be a view into a Supernet only")
     key, parts = key_of(arch), plan(arch)
     cells = [
         PathCell(cell, key[cell.kind], within)  # type: ignore[arg-type]
@@ -140,7 +139,7 @@ def view(module: nn.Module, arch: Mapping[str, Any]) -> nn.Module:
 
 
 def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
-    """Initial weights by the general rule, without building a module; of a supernet also the alphas, drawn last."""
+    """Initial weights by the general rule, without building a module. For a supernet the alphas are drawn last."""
     weights = kaiming_uniform(shapes(arch), rng)
     if form_of(arch) != "mixed":
         return weights
@@ -150,7 +149,7 @@ def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
 
 
 def supernet(shape: Sequence[int], classes: int, channels: int = 16, cells: int = 8) -> dict[str, Any]:
-    """The architecture of a supernet for images of this shape (channels, height, width), checked."""
+    """The checked architecture of a supernet for images of this shape (channels, height, width)."""
     arch = {"space": "darts", "form": "mixed", "channels": channels, "cells": cells}
     arch |= {"input": list(shape), "classes": classes}
     plan(arch)
@@ -158,28 +157,28 @@ def supernet(shape: Sequence[int], classes: int, channels: int = 16, cells: int 
 
 
 def architecture_for(schema: Schema, channels: int = 16, cells: int = 8) -> dict[str, Any]:
-    """The supernet's architecture for this data, checked."""
+    """The checked architecture of the supernet for this data."""
     if schema.kind != "image":
         raise ConfigError(
-            "the DARTS space is made for images and the data is a table; search it with `realtime`",
+            "the DARTS space needs images, but the data is a table; use the method `realtime`",
             code="images-required",
         )
     return supernet(schema.shape, schema.outputs, channels, cells)
 
 
 def sub_model(arch: Mapping[str, Any], key: Mapping[str, Any]) -> dict[str, Any]:
-    """The architecture of one sub-model of this supernet."""
+    """The architecture of the sub-model with this key."""
     taken = {kind: list(operations) for kind, operations in check_key(key).items()}
     return {**_common(arch), "form": "path", "key": taken}
 
 
-def found(
+def from_genotype(
     arch: Mapping[str, Any],
     edges: Mapping[str, Any],
     channels: int | None = None,
     cells: int | None = None,
 ) -> dict[str, Any]:
-    """The architecture of a found network for the data of this one, of its width and depth or of others."""
+    """The architecture of a genotype's network for the same data; width and depth default to those of `arch`."""
     sizes = {name: value for name, value in (("channels", channels), ("cells", cells)) if value is not None}
     new = {**_common(arch), **sizes, "form": "genotype", "genotype": check_genotype(edges)}
     plan(new)

@@ -1,4 +1,4 @@
-"""Networks described layer by layer, and how they are made narrower."""
+"""Networks described layer by layer, and filter pruning of them."""
 
 from __future__ import annotations
 

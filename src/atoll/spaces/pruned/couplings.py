@@ -1,9 +1,9 @@
-"""Which layers must shrink together, found by following every channel through the network's program.
+"""Which layers must be pruned together, found by following every channel through the network's program.
 
-Each place of each side of a layer has a number. The numbers of the channels go with the values of the program: a layer
-couples what it reads with its input side, a sum couples its operands, a concatenation puts numbers side by side, and a
-flattened image repeats each number. Where a convolution or a norm has groups, what is removed goes from every group
-alike. torch-pruning, which reads couplings off autograd's graph, finds the same ones (see the tests).
+Each channel position on each side of a layer has a number. Values of the program carry the numbers of their channels: a
+layer couples the value it reads with its input side, a sum couples its operands, a concatenation concatenates the
+numbers, and flattening an image repeats each number. In grouped convolutions and norms, every group loses the same
+positions. torch-pruning, which derives couplings from the autograd graph, finds the same ones (see the tests).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from scipy.sparse.csgraph import connected_components
 
 from atoll.core.messages import Array
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.layers import Convolution, GroupNormalisation, Known, Linear
-from atoll.spaces.pruned.operations import Apply, Concatenate, Flatten
-from atoll.spaces.pruned.plan import Plan
+from atoll.spaces.pruned.layers import Convolution, GroupNormalisation, LayerDescription, Linear
+from atoll.spaces.pruned.operations import Concatenate, Flatten, LayerCall
+from atoll.spaces.pruned.plan import NetworkPlan
 
-Side = tuple[str, str]  # a layer and "in" or "out"; layers with one width have "out" only
+Side = tuple[str, str]  # layer name and "in" or "out"; layers with a single width have only "out"
 INPUT: Side = ("", "in")
-ANSWER: Side = ("", "out")
+OUTPUT: Side = ("", "out")
 
-_kept: dict[str, list[Couplings]] = {}
+_known_couplings: dict[str, list[Couplings]] = {}
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of one side of a layer: each filter of `unit` takes `times` places; without a unit, just places."""
+    """A range of one side of a layer: `times` positions per filter of `unit`, or fixed positions without a unit."""
 
     unit: str | None
     times: int
@@ -40,21 +40,21 @@ class Segment:
 
 @dataclass(frozen=True)
 class Couplings:
-    """`units`: the layers whose filters make up each unit, in the network's order. `axes`: what each side consists of.
+    """`units`: the layers whose filters form each unit, in network order. `axes`: the segments of each side.
 
-    A unit of one filter has nothing to remove; its places count as fixed.
+    A unit with a single filter cannot be pruned; its positions count as fixed.
     """
 
     units: Mapping[str, tuple[str, ...]]
     axes: Mapping[Side, tuple[Segment, ...]]
 
-    def widths(self, layers: Mapping[str, Known]) -> dict[str, int] | None:
-        """Each unit's width in a network of these couplings; None if the network has other ones."""
+    def widths(self, layers: Mapping[str, LayerDescription]) -> dict[str, int] | None:
+        """The width of each unit in a network with these couplings; None if its couplings differ."""
         found: dict[str, int] = {}
-        waiting = dict(self.axes)
-        while waiting:
+        remaining = dict(self.axes)
+        while remaining:
             later = {}
-            for (name, side), axis in waiting.items():
+            for (name, side), axis in remaining.items():
                 rest = size(layers[name], side) - sum(
                     found.get(s.unit, 0) * s.times if s.unit else s.times for s in axis
                 )
@@ -68,32 +68,32 @@ class Couplings:
                     found[unknown[0]] = width
                 elif rest:
                     return None
-            if len(later) == len(waiting):
+            if len(later) == len(remaining):
                 return None
-            waiting = later
+            remaining = later
         return {unit: found.get(unit, 1) for unit in self.units}
 
 
-def size(layer: Known, side: str) -> int:
+def size(layer: LayerDescription, side: str) -> int:
     """The width of one side of a layer."""
     if isinstance(layer, (Convolution, Linear)):
         return layer.inputs if side == "in" else layer.outputs
     return layer.channels
 
 
-def sides(name: str, layer: Known) -> list[Side]:
-    """The sides of a layer that have a width of their own."""
+def sides(name: str, layer: LayerDescription) -> list[Side]:
+    """The sides of a layer that have a separate width."""
     return [(name, "in"), (name, "out")] if isinstance(layer, (Convolution, Linear)) else [(name, "out")]
 
 
-def couplings(plan: Plan) -> tuple[Couplings, dict[str, int]]:
+def couplings(plan: NetworkPlan) -> tuple[Couplings, dict[str, int]]:
     """The couplings of a network, and the width of each unit.
 
-    Networks that differ in widths only mostly have the same couplings. They are kept, and checked against the widths
-    before they are used again, so that an answer never depends on what was asked before.
+    Networks that differ only in widths usually have the same couplings. Couplings are cached and checked against the
+    widths before reuse, so the result never depends on earlier calls.
     """
-    kept = _kept.setdefault(_topology(plan), [])
-    for known in kept:
+    cached = _known_couplings.setdefault(_topology(plan), [])
+    for known in cached:
         widths = known.widths(plan.layers)
         if widths is not None:
             return known, widths
@@ -101,23 +101,23 @@ def couplings(plan: Plan) -> tuple[Couplings, dict[str, int]]:
     widths = fresh.widths(plan.layers)
     if widths is None:
         raise ArchitectureError(
-            "the widths of this network depend on each other in a way that pruning cannot follow",
+            "the widths of this network depend on each other, and pruning does not support this form",
             code="unsupported-coupling",
         )
-    kept.append(fresh)
+    cached.append(fresh)
     return fresh, widths
 
 
-def _topology(plan: Plan) -> str:
-    """Everything but widths."""
+def _topology(plan: NetworkPlan) -> str:
+    """The description without widths, as the key of the cache."""
     layers = {name: layer.model_dump(exclude={"inputs", "outputs", "channels"}) for name, layer in plan.layers.items()}
     return json.dumps([plan.input, plan.classes, layers, [node.model_dump() for node in plan.program]], sort_keys=True)
 
 
-def _analysed(plan: Plan) -> Couplings:
-    """The units of a network, and what each side of each layer consists of."""
+def _analysed(plan: NetworkPlan) -> Couplings:
+    """The units of a network, and the segments of each side of each layer."""
     labels = channel_labels(plan)
-    fixed = {int(label) for end in (INPUT, ANSWER) for label in labels[end]}
+    fixed = {int(label) for end in (INPUT, OUTPUT) for label in labels[end]}
     filters = _filters(plan, labels, fixed)
     units: dict[str, tuple[str, ...]] = {}
     order: dict[str, list[int]] = {}
@@ -132,13 +132,13 @@ def _analysed(plan: Plan) -> Couplings:
     return Couplings(units, axes)
 
 
-def _produces(layer: Known) -> bool:
-    """Does this layer make channels, or pass on what it gets?"""
+def _produces(layer: LayerDescription) -> bool:
+    """Whether this layer produces channels rather than passing its input channels on."""
     return isinstance(layer, (Convolution, Linear))
 
 
-def _filters(plan: Plan, labels: dict[Side, Array], fixed: set[int]) -> list[list[int]]:
-    """Free labels that occur at the same sides equally often: the filters of one unit, in the network's order."""
+def _filters(plan: NetworkPlan, labels: dict[Side, Array], fixed: set[int]) -> list[list[int]]:
+    """Free labels that occur equally often on the same sides form the filters of one unit, in network order."""
     occurrences: dict[int, list[tuple[Side, int]]] = {}
     for side, axis in labels.items():
         for label, count in zip(*np.unique(axis, return_counts=True), strict=True):
@@ -166,16 +166,16 @@ def _segments(axis: Array, unit_of: dict[int, str], order: dict[str, list[int]],
         stretch = axis[place : place + run * len(members)]
         if not np.array_equal(stretch, np.repeat(members, run)):
             raise ArchitectureError(
-                f"layer {side[0]!r} mixes the channels of {unit!r} in a way that pruning cannot follow",
+                f"layer {side[0]!r} mixes the channels of {unit!r}, and pruning does not support this form",
                 code="unsupported-coupling",
             )
         yield Segment(unit, run)
         place += len(stretch)
 
 
-def channel_labels(plan: Plan) -> dict[Side, Array]:
-    """For each side one label a place; places with the same label must be kept or removed together."""
-    widths = {INPUT: plan.input[0], ANSWER: plan.classes}
+def channel_labels(plan: NetworkPlan) -> dict[Side, Array]:
+    """One label per position of each side; positions with the same label must be retained or removed together."""
+    widths = {INPUT: plan.input[0], OUTPUT: plan.classes}
     for name, layer in plan.layers.items():
         widths |= {side: size(layer, side[1]) for side in sides(name, layer)}
     *ends, total = np.cumsum(list(widths.values()), dtype=np.int64).tolist()
@@ -186,23 +186,23 @@ def channel_labels(plan: Plan) -> dict[Side, Array]:
     return {side: labels[numbers] for side, numbers in places.items()}
 
 
-def _coupled(plan: Plan, places: Mapping[Side, Array]) -> Iterator[tuple[Array, Array]]:
-    """Pairs of places that are coupled. Each value of the program is followed as the places its channels come from."""
+def _coupled(plan: NetworkPlan, places: Mapping[Side, Array]) -> Iterator[tuple[Array, Array]]:
+    """Pairs of coupled positions. Each value of the program is represented by the positions its channels come from."""
     values = [places[INPUT]]
     for shape, node in zip(plan.shapes[1:], plan.program, strict=True):
         first, *others = (values[value] for value in node.of)
         match node:
-            case Apply(name=name):
+            case LayerCall(name=name):
                 yield first, places[sides(name, plan.layers[name])[0]]
                 values.append(places[name, "out"])
             case Concatenate():
                 values.append(np.concatenate([first, *others]))
             case Flatten():
                 values.append(np.repeat(first, shape[0] // len(first)))
-            case _:  # element by element, or over height and width
+            case _:  # elementwise, or over height and width
                 yield from ((first, other) for other in others)
                 values.append(first)
-    yield values[-1], places[ANSWER]
+    yield values[-1], places[OUTPUT]
     for name, layer in plan.layers.items():
         if isinstance(layer, (Convolution, GroupNormalisation)) and isinstance(layer.groups, int):
             for side in sides(name, layer):

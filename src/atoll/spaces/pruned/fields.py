@@ -1,4 +1,4 @@
-"""What the fields of a described network may hold: whole numbers within bounds, shapes, and one line for each fault."""
+"""Field types of network descriptions with their limits, shape arithmetic, and one-line validation messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from atoll.errors import ArchitectureError, nearest
 
-# A description may come over the wire: nothing in it may make a client allocate or loop without end.
+# A description may come from the server: it must not make a client allocate or loop without limit.
 MOST_CHANNELS = 2**20
-MOST_VALUES = 2**28  # of one sample, in all nodes together
+MOST_VALUES = 2**28  # of one sample, summed over all nodes
 MOST_PARAMETERS = 2**28
 MOST_NODES = 20_000
 MOST_STEP = 2**12  # a kernel's side, a stride, a padding
@@ -26,18 +26,18 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Flag = StrictBool
 
 
-class Description(BaseModel):
-    """A part of a network as plain data: unknown fields are refused, defaults need not be written."""
+class DescriptionPart(BaseModel):
+    """A part of a network as plain data: unknown fields are rejected, defaults may be omitted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values, without fields that hold their defaults."""
+        """As JSON values, without fields that have their default value."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-def fault(problem: ValidationError) -> str:
-    """The first fault of a description in a few words."""
+def first_fault(problem: ValidationError) -> str:
+    """The first validation error of a description as a short text."""
     first = problem.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "union_tag_invalid":
@@ -48,15 +48,15 @@ def fault(problem: ValidationError) -> str:
     return f"{place or 'description'} = {_short(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
 
 
-def windows(size: int, kernel: int, stride: int, padding: int, dilation: int, round_up: bool = False) -> int:
-    """How many places a sliding window has along one side; torch's rule for pools that round up included."""
-    room = size + 2 * padding - dilation * (kernel - 1) - 1
-    places = (room + (stride - 1 if round_up else 0)) // stride + 1
-    starts_outside = round_up and (places - 1) * stride >= size + padding
-    return places - 1 if starts_outside else places
+def window_count(size: int, kernel: int, stride: int, padding: int, dilation: int, round_up: bool = False) -> int:
+    """The number of positions of a sliding window along one side, by torch's rules, including ceil mode."""
+    span = size + 2 * padding - dilation * (kernel - 1) - 1
+    positions = (span + (stride - 1 if round_up else 0)) // stride + 1
+    starts_outside = round_up and (positions - 1) * stride >= size + padding
+    return positions - 1 if starts_outside else positions
 
 
-def slid(
+def window_output(
     shape: Shape,
     kernel: Sequence[int],
     stride: Sequence[int],
@@ -64,17 +64,15 @@ def slid(
     dilation: Sequence[int],
     up: bool,
 ) -> Shape:
-    """The height and width that a window sliding over an image gives."""
+    """Height and width of the output of a sliding window over an image."""
     if len(shape) != 3:
-        raise ArchitectureError(
-            f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
-        )
+        raise ArchitectureError(f"it needs images, but its input has shape {list(shape)}", code="images-required")
     sides = tuple(
-        windows(shape[axis + 1], kernel[axis], stride[axis], padding[axis], dilation[axis], up) for axis in (0, 1)
+        window_count(shape[axis + 1], kernel[axis], stride[axis], padding[axis], dilation[axis], up) for axis in (0, 1)
     )
     if min(sides) < 1:
         raise ArchitectureError(
-            f"a window of {kernel[0]}x{kernel[1]} does not fit an image of {shape[1]}x{shape[2]}",
+            f"a window of {kernel[0]}x{kernel[1]} is too large for an image of {shape[1]}x{shape[2]}",
             code="window-too-large",
         )
     return sides

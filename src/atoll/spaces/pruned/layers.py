@@ -1,4 +1,4 @@
-"""Layers with parameters as plain data: what each looks like, the module it becomes, the shape it gives, its cost."""
+"""Layers with parameters as plain data: their fields, modules, output shapes and costs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import nn
 from atoll.errors import ArchitectureError
 from atoll.spaces.layers import Conv2d
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
-from atoll.spaces.pruned.fields import Channels, Description, Flag, Margins, Number, Shape, Sides, slid
+from atoll.spaces.pruned.fields import Channels, DescriptionPart, Flag, Margins, Number, Shape, Sides, window_output
 
 
-class Convolution(Description):
+class Convolution(DescriptionPart):
     kind: Literal["convolution"]
     inputs: Channels
     outputs: Channels
@@ -34,7 +34,7 @@ class Convolution(Description):
                 f"{self.inputs} and {self.outputs} channels do not divide into {self.groups} groups",
                 code="indivisible-groups",
             )
-        sides = slid(before, self.kernel, self.stride, self.padding, self.dilation, False)
+        sides = window_output(before, self.kernel, self.stride, self.padding, self.dilation, False)
         _same(before[0], self.inputs, "channels")
         return (self.outputs, *sides)
 
@@ -48,8 +48,8 @@ class Convolution(Description):
         return self.inputs // self.groups * self.kernel[0] * self.kernel[1]
 
 
-class Depthwise(Description):
-    """A filter for each channel. A kind of its own, because it has one width and follows the layer before it."""
+class Depthwise(DescriptionPart):
+    """One filter per channel. A separate kind, because it has a single width, that of its input."""
 
     kind: Literal["depthwise"]
     channels: Channels
@@ -85,7 +85,7 @@ class Depthwise(Description):
         )
 
 
-class Linear(Description):
+class Linear(DescriptionPart):
     kind: Literal["linear"]
     inputs: Channels
     outputs: Channels
@@ -97,7 +97,7 @@ class Linear(Description):
     def shape(self, before: Shape) -> Shape:
         if len(before) != 1:
             raise ArchitectureError(
-                f"it works on flat rows, and what comes in has the shape {list(before)}: flatten it first",
+                f"it needs flat rows, but its input has shape {list(before)}: flatten it first",
                 code="flat-rows-required",
             )
         _same(before[0], self.inputs, "features")
@@ -110,8 +110,8 @@ class Linear(Description):
         return self.inputs * self.outputs
 
 
-class BatchNormalisation(Description):
-    """By the statistics of the batch, always (see `atoll.spaces.norm`): running averages are not part of it."""
+class BatchNormalisation(DescriptionPart):
+    """Always uses the statistics of the batch, without running averages (see `atoll.spaces.norm`)."""
 
     kind: Literal["batch_norm"]
     channels: Channels
@@ -132,10 +132,10 @@ class BatchNormalisation(Description):
         return 0
 
 
-class GroupNormalisation(Description):
+class GroupNormalisation(DescriptionPart):
     kind: Literal["group_norm"]
     channels: Channels
-    groups: Channels | Literal["each"]  # each channel by itself, however many there are
+    groups: Channels | Literal["each"]  # "each": one group per channel, whatever the width
     epsilon: Number = 1e-5
     affine: Flag = True
 
@@ -160,12 +160,12 @@ class GroupNormalisation(Description):
         return self.channels if self.groups == "each" else self.groups
 
 
-Known = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
-Layer = Annotated[Known, Field(discriminator="kind")]
+LayerDescription = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
+Layer = Annotated[LayerDescription, Field(discriminator="kind")]
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Has this module a description of its own? Only torch's own classes: a subclass may compute something else."""
+    """Whether this module is a described layer. Subclasses are not, because they may compute something else."""
     return type(module) in (
         Conv2d,
         nn.Conv2d,
@@ -178,8 +178,8 @@ def is_layer(module: nn.Module) -> bool:
     )
 
 
-def described(module: nn.Module) -> Known:
-    """The description of a module for which `is_layer` holds."""
+def described(module: nn.Module) -> LayerDescription:
+    """The description of a module for which `is_layer` is true."""
     match module:
         case nn.Conv2d():
             return _convolution(module)
@@ -198,7 +198,7 @@ def described(module: nn.Module) -> Known:
                 epsilon=module.eps,
                 affine=module.affine,
             )
-    raise TypeError(f"{type(module).__name__} is no layer")
+    raise TypeError(f"{type(module).__name__} is not a described layer")
 
 
 def _batch_norm(channels: int, epsilon: float, affine: bool) -> BatchNormalisation:
@@ -208,7 +208,7 @@ def _batch_norm(channels: int, epsilon: float, affine: bool) -> BatchNormalisati
 def _convolution(module: nn.Conv2d) -> Convolution | Depthwise:
     if module.padding_mode != "zeros":
         raise ArchitectureError(
-            f"its padding_mode is {module.padding_mode!r}: only 'zeros' is known", code="unsupported-arguments"
+            f"padding_mode = {module.padding_mode!r}: only 'zeros' is supported", code="unsupported-arguments"
         )
     window = {
         "kernel": _both(module.kernel_size),
@@ -230,7 +230,7 @@ def _padding(module: nn.Conv2d) -> tuple[int, int]:
         margins = [module.dilation[axis] * (module.kernel_size[axis] - 1) for axis in (0, 1)]
         if any(margin % 2 for margin in margins):
             raise ArchitectureError(
-                "its padding is 'same' with an even kernel: use an odd kernel, or give a number", code="even-kernel"
+                "padding = 'same' with an even kernel: use an odd kernel or a numeric padding", code="even-kernel"
             )
         return (margins[0] // 2, margins[1] // 2)
     return _both(module.padding)
@@ -243,4 +243,4 @@ def _both(sides: tuple[int, ...]) -> tuple[int, int]:
 
 def _same(given: int, wanted: int, what: str) -> None:
     if given != wanted:
-        raise ArchitectureError(f"it takes {wanted} {what}, and {given} come in", code="shape-mismatch")
+        raise ArchitectureError(f"it expects {wanted} {what}, but its input has {given}", code="shape-mismatch")

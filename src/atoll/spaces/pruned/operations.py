@@ -1,4 +1,4 @@
-"""What is done between layers, as plain data: the function each operation becomes and the shape it gives."""
+"""Operations without parameters as plain data: their fields, functions and output shapes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.pruned.fields import Description, Flag, Margins, Number, Shape, Side, Sides, slid
+from atoll.spaces.pruned.fields import DescriptionPart, Flag, Margins, Number, Shape, Side, Sides, window_output
 
-Value = Annotated[int, Field(strict=True, ge=0)]  # 0 is the network's input, n the value of the program's n-th node
+Value = Annotated[int, Field(strict=True, ge=0)]  # 0 is the network's input, n the value of the n-th node
 Function = Callable[..., Tensor]
 
 ACTIVATIONS: dict[str, Function] = {
@@ -37,22 +37,22 @@ COMBINATIONS: dict[str, Function] = {
 }
 
 
-class Apply(Description):
-    """A layer with parameters, by its name."""
+class LayerCall(DescriptionPart):
+    """A call of a layer with parameters, by name."""
 
     op: Literal["layer"]
     of: tuple[Value]
     name: str
 
 
-class Unshaped(Description):
-    """What comes out has the shape of what comes in."""
+class ShapePreserving(DescriptionPart):
+    """The output has the shape of the input."""
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         return before[0]
 
 
-class Activation(Unshaped):
+class Activation(ShapePreserving):
     op: Literal["relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "mish"]
     of: tuple[Value]
 
@@ -60,7 +60,7 @@ class Activation(Unshaped):
         return ACTIVATIONS[self.op]
 
 
-class Gelu(Unshaped):
+class Gelu(ShapePreserving):
     op: Literal["gelu"]
     of: tuple[Value]
     approximate: Literal["none", "tanh"] = "none"
@@ -69,7 +69,7 @@ class Gelu(Unshaped):
         return partial(functional.gelu, approximate=self.approximate)
 
 
-class Sloped(Unshaped):
+class SlopedActivation(ShapePreserving):
     """`slope` is leaky_relu's negative slope, or elu's alpha."""
 
     op: Literal["leaky_relu", "elu"]
@@ -82,8 +82,8 @@ class Sloped(Unshaped):
         return partial(functional.leaky_relu, negative_slope=self.slope)
 
 
-class LogSoftmax(Unshaped):
-    """Over the classes: some networks end so, and cross-entropy is the same with and without it."""
+class LogSoftmax(ShapePreserving):
+    """Over the classes. Some networks end with it; cross-entropy is the same with and without it."""
 
     op: Literal["log_softmax"]
     of: tuple[Value]
@@ -92,7 +92,7 @@ class LogSoftmax(Unshaped):
         return partial(functional.log_softmax, dim=1)
 
 
-class MaxPool(Description):
+class MaxPool(DescriptionPart):
     op: Literal["max_pool"]
     of: tuple[Value]
     kernel: Sides
@@ -107,11 +107,11 @@ class MaxPool(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         _check_padding(self.kernel, self.padding)
-        sides = slid(before[0], self.kernel, self.stride, self.padding, self.dilation, self.round_up)
+        sides = window_output(before[0], self.kernel, self.stride, self.padding, self.dilation, self.round_up)
         return (before[0][0], *sides)
 
 
-class AveragePool(Description):
+class AveragePool(DescriptionPart):
     op: Literal["average_pool"]
     of: tuple[Value]
     kernel: Sides
@@ -126,11 +126,11 @@ class AveragePool(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         _check_padding(self.kernel, self.padding)
-        sides = slid(before[0], self.kernel, self.stride, self.padding, (1, 1), self.round_up)
+        sides = window_output(before[0], self.kernel, self.stride, self.padding, (1, 1), self.round_up)
         return (before[0][0], *sides)
 
 
-class AdaptivePool(Description):
+class AdaptivePool(DescriptionPart):
     op: Literal["adaptive_average_pool", "adaptive_max_pool"]
     of: tuple[Value]
     size: tuple[Side, Side]
@@ -144,8 +144,8 @@ class AdaptivePool(Description):
         return (_image(before[0])[0], *self.size)
 
 
-class Mean(Description):
-    """Over height and width; `keep` leaves two axes of length one."""
+class SpatialMean(DescriptionPart):
+    """The mean over height and width; `keep` retains these axes with length one."""
 
     op: Literal["mean"]
     of: tuple[Value]
@@ -159,8 +159,8 @@ class Mean(Description):
         return (channels, 1, 1) if self.keep else (channels,)
 
 
-class Flatten(Description):
-    """Everything of a sample in one row."""
+class Flatten(DescriptionPart):
+    """Each sample as one row."""
 
     op: Literal["flatten"]
     of: tuple[Value]
@@ -172,8 +172,8 @@ class Flatten(Description):
         return (prod(before[0]),)
 
 
-class Pair(Description):
-    """Two values, element by element; a channel's single number goes with its whole image."""
+class Elementwise(DescriptionPart):
+    """Two values, element by element; a channel of size 1x1 is broadcast over the image."""
 
     op: Literal["add", "subtract", "multiply"]
     of: tuple[Value, Value]
@@ -183,18 +183,18 @@ class Pair(Description):
 
     def shape(self, before: Sequence[Shape]) -> Shape:
         first, second = before
-        broad = len(first) == len(second) and all(
+        compatible = len(first) == len(second) and all(
             a == b or 1 in (a, b) for a, b in zip(first[1:], second[1:], strict=True)
         )
-        if not broad or first[0] != second[0]:
+        if not compatible or first[0] != second[0]:
             raise ArchitectureError(
-                f"the shapes {list(first)} and {list(second)} do not go together", code="shape-mismatch"
+                f"the shapes {list(first)} and {list(second)} are incompatible", code="shape-mismatch"
             )
         return tuple(max(a, b) for a, b in zip(first, second, strict=True))
 
 
-class Constant(Description):
-    """A value and a number."""
+class Constant(DescriptionPart):
+    """A value combined with a constant number."""
 
     op: Literal["add_number", "multiply_number", "divide_number"]
     of: tuple[Value]
@@ -209,8 +209,8 @@ class Constant(Description):
         return before[0]
 
 
-class Concatenate(Description):
-    """Channels of several values side by side."""
+class Concatenate(DescriptionPart):
+    """Several values, concatenated over the channels."""
 
     op: Literal["concatenate"]
     of: tuple[Value, ...] = Field(min_length=1, max_length=4096)
@@ -222,16 +222,26 @@ class Concatenate(Description):
         for shape in before:
             if shape[1:] != before[0][1:]:
                 raise ArchitectureError(
-                    f"the shapes {list(before[0])} and {list(shape)} do not go together", code="shape-mismatch"
+                    f"the shapes {list(before[0])} and {list(shape)} are incompatible", code="shape-mismatch"
                 )
         return (sum(shape[0] for shape in before), *before[0][1:])
 
 
 Operation = (
-    Activation | Gelu | Sloped | LogSoftmax | MaxPool | AveragePool | AdaptivePool | Mean | Flatten | Pair | Constant
+    Activation
+    | Gelu
+    | SlopedActivation
+    | LogSoftmax
+    | MaxPool
+    | AveragePool
+    | AdaptivePool
+    | SpatialMean
+    | Flatten
+    | Elementwise
+    | Constant
     | Concatenate
-)  # fmt: skip
-Node = Annotated[Apply | Operation, Field(discriminator="op")]
+)
+Node = Annotated[LayerCall | Operation, Field(discriminator="op")]
 
 
 def _concatenate(*values: Tensor) -> Tensor:
@@ -240,14 +250,12 @@ def _concatenate(*values: Tensor) -> Tensor:
 
 def _image(shape: Shape) -> Shape:
     if len(shape) != 3:
-        raise ArchitectureError(
-            f"it works on images, and what comes in has the shape {list(shape)}", code="images-required"
-        )
+        raise ArchitectureError(f"it needs images, but its input has shape {list(shape)}", code="images-required")
     return shape
 
 
 def _check_padding(kernel: tuple[int, int], padding: tuple[int, int]) -> None:
     if any(2 * margin > side for margin, side in zip(padding, kernel, strict=True)):
         raise ArchitectureError(
-            f"its padding {list(padding)} is more than half of its window {list(kernel)}", code="padding-too-large"
+            f"padding {list(padding)} is more than half the window {list(kernel)}", code="padding-too-large"
         )

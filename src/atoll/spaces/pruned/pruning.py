@@ -1,14 +1,14 @@
-"""Making described networks narrower: which widths there are, and the network without the weakest filters.
+"""Filter pruning of described networks: their prunable widths, and the network without its weakest filters.
 
-A unit is a width that can shrink by itself: the filters of one layer, or of all layers whose outputs are added up, with
-everything that follows them (the depthwise convolution and the norm behind it, the inputs of the next layer). Which
-those are is found once for all widths of a network (`pruning_couplings`); the cutting is done on descriptions and
-arrays, without modules. All of this is for the server: a client builds what comes out, from space `widths`.
+A unit is a width that can be pruned independently: the filters of one layer, or of all layers whose outputs are summed,
+with everything that depends on them (the depthwise convolution and norm that follow, the inputs of the next layer).
+Units are found once for all widths of a network (`couplings`). Pruning works on descriptions and arrays, without
+modules. It happens on the server; a client builds the resulting network of space `widths`.
 
-Removing filters of a unit gives the network that the whole one is when those filters' channels are zero where the next
-layers read them (but for group norm, whose statistics are then those of the channels that are left). Where a
-convolution or a norm has groups, one filter of a unit is one channel in every group. The answer's layer is never a
-unit, nor is a layer whose outputs are added to the network's input.
+Pruning a filter gives the same outputs as setting its channel to zero where later layers read it, except for group
+norm, whose statistics then cover the remaining channels only. In grouped convolutions and norms, one filter of a unit
+is one channel in every group. The output layer is never a unit, nor is a layer whose outputs are added to the network's
+input.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces import canonical, cost
 from atoll.spaces.pruned.couplings import Couplings, Segment, couplings, sides
-from atoll.spaces.pruned.layers import Convolution, Known, Linear
+from atoll.spaces.pruned.layers import Convolution, LayerDescription, Linear
 from atoll.spaces.pruned.plan import read
 
-JOINT = "+"  # between the names of units that are pruned as one
+JOINT = "+"  # joins the names of units that are pruned together
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A width of a network. `layers` make its channels; what follows them is not named."""
+    """A prunable width. `layers` are those that produce its channels, not those that depend on them."""
 
     name: str  # that of its first layer
     width: int
@@ -39,25 +39,25 @@ class Unit:
 
 
 def units(arch: Mapping[str, Any]) -> list[Unit]:
-    """The prunable widths in the network's order. Names stay the same while widths shrink, down to 1."""
+    """The prunable widths in network order. Pruning never changes the names of units."""
     network = _Prunable.of(arch)
     return [Unit(name, network.widths[name], layers) for name, layers in network.found.units.items()]
 
 
 def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]:
-    """Units with the user's groups as one unit each, in the place of its first.
+    """Units with each of the user's groups merged into one unit, at the position of its first member.
 
-    A word of a group is a unit's name, a layer's name or the path of a module around layers: it stands for every unit
-    with a layer there. The members shrink together, by the same fraction: the width is that of the widest, and where
-    it keeps k of W filters, a member of width w keeps w k / W, rounded up.
+    An item of a group is the name of a unit, of a layer or of a module that contains layers; it selects every unit with
+    a layer there. Members are pruned by the same fraction. The width of the group is that of its widest member; if that
+    keeps k of W filters, a member of width w keeps w k / W, rounded up.
     """
     group_of: dict[str, int] = {}
-    for number, words in enumerate(groups):
-        for word in words:
-            for unit in _meant(word, units):
+    for number, items in enumerate(groups):
+        for item in items:
+            for unit in _matching(item, units):
                 if group_of.setdefault(unit.name, number) != number:
                     raise ArchitectureError(
-                        f"unit {unit.name!r} is in two groups, by {word!r} in the second: put the groups together",
+                        f"unit {unit.name!r} is in two groups, in the second through {item!r}: merge the groups",
                         code="unit-in-two-groups",
                     )
     result, done = [], set()
@@ -78,24 +78,16 @@ def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]
     return result
 
 
-def least_width(arch: Mapping[str, Any], unit: Unit | str) -> int:
-    """The fewest filters a unit may keep: one (in each group, where there are groups)."""
-    name = unit.name if isinstance(unit, Unit) else unit
-    widths = _Prunable.of(arch).widths
-    _members(widths, name)
-    return 1
-
-
 def narrowed(arch: Mapping[str, Any], unit_name: str, keep: int) -> dict[str, Any]:
-    """The description with `keep` filters in this unit, without weights. Shares what does not change with `arch`."""
+    """The description with `keep` filters in this unit. Unchanged parts are shared with `arch`."""
     network = _Prunable.of(arch)
     return network.described(_targets(network.widths, unit_name, keep))
 
 
 def prune(arch: Mapping[str, Any], weights: Tensors, unit_name: str, keep: int) -> tuple[dict[str, Any], Tensors]:
-    """The description and the weights without the unit's filters of smallest L2 norm; the others stay in order.
+    """The description and weights with the `keep` filters of largest L2 norm in this unit, in their original order.
 
-    Of filters with equal norms the later ones go.
+    Ties: the later filters are removed.
     """
     network = _Prunable.of(arch)
     targets = _targets(network.widths, unit_name, keep)
@@ -107,55 +99,51 @@ def prune(arch: Mapping[str, Any], weights: Tensors, unit_name: str, keep: int) 
 
 
 def filter_norms(arch: Mapping[str, Any], weights: Tensors, unit_name: str) -> Array:
-    """The L2 norm of each filter of a unit, over the weights (not biases) of all layers that make its channels.
+    """The L2 norm of each filter of a unit, over the weights (not biases) of all layers that produce its channels.
 
-    Depthwise convolutions and norms follow those layers and do not count.
+    Depthwise convolutions and norms that follow those layers do not count.
     """
     network = _Prunable.of(arch)
     if len(_members(network.widths, unit_name)) > 1:
-        raise ArchitectureError(
-            f"{unit_name!r} is several units: ask for the norms of one of them", code="several-units"
-        )
+        raise ArchitectureError(f"{unit_name!r} is a group of units: give one of them", code="several-units")
     return network.norms(weights, unit_name)
 
 
-def _meant(word: str, units: Sequence[Unit]) -> list[Unit]:
-    meant = [unit for unit in units if unit.name == word]
-    if not meant:
-        meant = [unit for unit in units if any(f"{name}.".startswith(f"{word}.") for name in unit.layers)]
-    if not meant:
+def _matching(item: str, units: Sequence[Unit]) -> list[Unit]:
+    matching = [unit for unit in units if unit.name == item]
+    if not matching:
+        matching = [unit for unit in units if any(f"{name}.".startswith(f"{item}.") for name in unit.layers)]
+    if not matching:
         known = [unit.name for unit in units]
-        raise ArchitectureError(
-            f"no prunable layer {word!r} to put in a group; {nearest(word, known)}", code="unknown-unit"
-        )
-    return meant
+        raise ArchitectureError(f"group: no prunable layer {item!r}; {nearest(item, known)}", code="unknown-unit")
+    return matching
 
 
 def _members(widths: Mapping[str, int], name: str) -> list[str]:
     members = [name] if name in widths else name.split(JOINT)
     for member in members:
         if member not in widths:
-            raise ArchitectureError(f"no unit {member!r} to prune; {nearest(member, widths)}", code="unknown-unit")
+            raise ArchitectureError(f"unknown unit {member!r}; {nearest(member, widths)}", code="unknown-unit")
     return members
 
 
 def _targets(widths: Mapping[str, int], name: str, keep: int) -> dict[str, int]:
-    """What each unit of this name keeps."""
+    """The number of filters to retain in each unit of this name."""
     members = _members(widths, name)
     widest = max(widths[member] for member in members)
     if isinstance(keep, bool) or not 1 <= keep <= widest:
         raise ArchitectureError(
-            f"unit {name!r} cannot keep {keep} filters: it has {widest} and needs at least 1", code="width-out-of-range"
+            f"unit {name!r} cannot keep {keep} filters: give 1 to {widest}", code="width-out-of-range"
         )
     return {member: -(-widths[member] * keep // widest) for member in members}
 
 
 @dataclass(frozen=True)
 class _Prunable:
-    """A network with its units: `widths` is how many filters each has."""
+    """A network with its couplings and the number of filters of each unit."""
 
     arch: Mapping[str, Any]
-    layers: Mapping[str, Known]
+    layers: Mapping[str, LayerDescription]
     found: Couplings
     widths: Mapping[str, int]
 
@@ -165,7 +153,7 @@ class _Prunable:
         return cls(arch, plan.layers, *couplings(plan))
 
     def described(self, target: Mapping[str, int]) -> dict[str, Any]:
-        """The description with these widths; it shares what does not change with the present one."""
+        """The description with these widths; unchanged parts are shared."""
         after = {**self.widths, **target}
         changed = {}
         for name in self._touched(target):
@@ -181,15 +169,15 @@ class _Prunable:
         return {**self.arch, "layers": {**self.arch["layers"], **changed}}
 
     def cut(self, weights: Tensors, chosen: Mapping[str, Array]) -> Tensors:
-        """The weights with the chosen filters of some units only, in the order they are given in."""
-        kept = {unit: np.arange(width) for unit, width in self.widths.items()} | dict(chosen)
+        """The weights with only the chosen filters of these units, in the given order."""
+        retained = {unit: np.arange(width) for unit, width in self.widths.items()} | dict(chosen)
         changed: dict[str, Array] = {}
         for name in self._touched(chosen):
-            changed |= self._cut_layer(name, weights, kept)
+            changed |= self._cut_layer(name, weights, retained)
         return weights.replaced(changed)
 
     def norms(self, weights: Tensors, unit: str) -> Array:
-        """The L2 norm of each filter of a unit, over all layers that make its channels."""
+        """The L2 norm of each filter of a unit, over all layers that produce its channels."""
         width = self.widths[unit]
         squares = np.zeros(width)
         for name in self.found.units[unit]:
@@ -198,33 +186,33 @@ class _Prunable:
             for start, segment, stop in _stretches(self.found.axes[name, "out"], self.widths):
                 if segment.unit == unit:
                     squares += own[start:stop].reshape(width, segment.times).sum(1)
-                elif width == 1 and segment.unit is None:  # its places count as fixed: see `Couplings`
+                elif width == 1 and segment.unit is None:  # its positions count as fixed: see `Couplings`
                     squares += own[start:stop].sum()
         norms: Array = np.sqrt(squares)
         return norms
 
     def _touched(self, units: Mapping[str, Any]) -> list[str]:
-        """The layers with places of these units."""
+        """The layers that have positions of these units."""
         names = [name for (name, _), axis in self.found.axes.items() if any(part.unit in units for part in axis)]
         return list(dict.fromkeys(names))
 
-    def _cut_layer(self, name: str, weights: Tensors, kept: Mapping[str, Array]) -> dict[str, Array]:
+    def _cut_layer(self, name: str, weights: Tensors, retained: Mapping[str, Array]) -> dict[str, Array]:
         layer = self.layers[name]
-        out = _places(self.found.axes[name, "out"], self.widths, kept)
+        out = _places(self.found.axes[name, "out"], self.widths, retained)
         cut: dict[str, Array] = {}
         for parameter in (f"{name}.weight", f"{name}.bias"):
             if parameter in weights:
                 cut[parameter] = weights[parameter][out]
         if isinstance(layer, (Convolution, Linear)):
-            places = _places(self.found.axes[name, "in"], self.widths, kept)
+            places = _places(self.found.axes[name, "in"], self.widths, retained)
             groups = layer.groups if isinstance(layer, Convolution) else 1
-            # a filter sees the inputs of its group only, and every group loses the same ones
+            # A filter reads only the inputs of its group, and every group loses the same ones.
             cut[f"{name}.weight"] = cut[f"{name}.weight"][:, places[: len(places) // groups]]
         return cut
 
 
 def _stretches(axis: Sequence[Segment], widths: Mapping[str, int]) -> Iterator[tuple[int, Segment, int]]:
-    """Where each segment of a side begins and ends."""
+    """Start and end of each segment of a side."""
     start = 0
     for segment in axis:
         stop = start + segment.times * (widths[segment.unit] if segment.unit else 1)
@@ -232,25 +220,25 @@ def _stretches(axis: Sequence[Segment], widths: Mapping[str, int]) -> Iterator[t
         start = stop
 
 
-def _places(axis: Sequence[Segment], widths: Mapping[str, int], kept: Mapping[str, Array]) -> Array:
-    """The places of a side that stay."""
+def _places(axis: Sequence[Segment], widths: Mapping[str, int], retained: Mapping[str, Array]) -> Array:
+    """The positions of a side that are retained."""
     parts = []
     for start, segment, stop in _stretches(axis, widths):
         if segment.unit is None:
             parts.append(np.arange(start, stop))
         else:
-            parts.append(start + (kept[segment.unit][:, None] * segment.times + np.arange(segment.times)).ravel())
+            parts.append(start + (retained[segment.unit][:, None] * segment.times + np.arange(segment.times)).ravel())
     return np.concatenate(parts)
 
 
-HALVINGS = 20  # of the interval that a factor is looked for in: a millionth is finer than any filter
+HALVINGS = 20  # bisection steps: a millionth is finer than any change of width
 
 
 def scaled(arch: dict[str, Any], factor: float) -> dict[str, Any]:
-    """The network with all widths times `factor`, rounded, at least one filter each."""
+    """The network with all widths multiplied by `factor` and rounded, at least one filter each."""
     if not 0 < factor <= 1:
         raise ArchitectureError(
-            f"a width multiplier of {factor:g}: give a factor above 0 and at most 1, such as 0.5",
+            f"width multiplier {factor:g}: give a factor above 0 and at most 1, such as 0.5",
             code="multiplier-out-of-range",
         )
     for unit in units(arch):
@@ -259,7 +247,7 @@ def scaled(arch: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def factor_within(arch: dict[str, Any], macs: int) -> float:
-    """The largest factor whose network takes at most so many MACs."""
+    """The largest width multiplier whose network has at most this many MACs."""
     if cost(arch).macs <= macs:
         return 1.0
     low, high = 0.0, 1.0
@@ -268,16 +256,16 @@ def factor_within(arch: dict[str, Any], macs: int) -> float:
         low, high = (middle, high) if cost(scaled(arch, middle)).macs <= macs else (low, middle)
     if low == 0.0:
         raise ArchitectureError(
-            f"no width multiplier gets down to {macs:,} MACs: one filter in each layer takes more",
+            f"no width multiplier reaches {macs:,} MACs: one filter per layer already needs more; raise the budget",
             code="budget-too-small",
         )
     return low
 
 
 def pruned_to(arch: dict[str, Any], weights: Tensors, wanted: dict[str, Any]) -> Tensors | None:
-    """The weights with the filters of smallest L2 norm left out, layer by layer, until the widths are those wanted.
+    """The weights of `arch` pruned by L2 norm, unit by unit, to the widths of `wanted`.
 
-    None if that is no narrower version of the same network.
+    None if `wanted` is not a narrower version of the same network.
     """
     if arch.get("space") != "widths" or wanted.get("space") != "widths":
         return None

@@ -1,4 +1,4 @@
-"""The network that a search by pruning starts from: one of Atoll's own, or one that a user brings along."""
+"""The start network of a pruning search: a built-in model or a user's module."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def fitted_start(
     widths: Sequence[int] | None,
     width: float | None,
 ) -> dict[str, Any]:
-    """The settings `model`, `hidden`, `widths` and `width` with everything left open decided for this data.
+    """The settings `model`, `hidden`, `widths` and `width`, completed for this data.
 
-    `auto` is a thin ConvNet for images of 8x8 and more (it is what the pruning paper shrinks), else an MLP.
+    `auto` is a thin ConvNet, the pruning paper's network, for images of at least 8x8, otherwise an MLP.
     """
-    if is_own(model):
+    if is_user_model(model):
         for name, value in (("hidden", hidden), ("widths", widths), ("width", width)):
             if value is not None:
                 raise ConfigError(
-                    f"{name} = {value}: the network of {model!r} has widths of its own; leave it out",
+                    f"{name} = {value}: the module of {model!r} defines its own widths; remove this setting",
                     code="inapplicable-setting",
                 )
         start_architecture(model, schema)
@@ -49,7 +49,7 @@ def fitted_start(
         if widths is not None or model not in USUAL_WIDTHS:
             known = ", ".join(USUAL_WIDTHS)
             raise ConfigError(
-                f"width = {width:g}: a factor of the usual widths of {known}; name one, without widths",
+                f"width = {width:g}: a factor for the default widths of {known}; choose one of them and remove widths",
                 code="inapplicable-setting",
             )
         widths = [max(1, round(size * width)) for size in USUAL_WIDTHS[model]]
@@ -64,44 +64,45 @@ def start_architecture(
     widths: Sequence[int] | None = None,
     width: float | None = None,
 ) -> dict[str, Any]:
-    """The network as a description that pruning can change (space `widths`)."""
-    if is_own(model):
-        return describe(own_module(model, schema), schema.shape, schema.outputs)
+    """The start network as a description of space `widths`."""
+    if is_user_model(model):
+        return describe(user_module(model, schema), schema.shape, schema.outputs)
     decided = fitted_start(model, schema, hidden, widths, width)
     return from_fixed(architecture_for(decided["model"], schema, decided["hidden"], decided["widths"]))
 
 
-def is_own(model: str) -> bool:
+def is_user_model(model: str) -> bool:
     return ":" in model
 
 
-def own_weights(model: str, schema: Schema) -> Tensors:
-    """The parameters that the user's function gave its module: a function that loads a trained network, as a rule."""
-    if not is_own(model):
+def user_weights(model: str, schema: Schema) -> Tensors:
+    """The parameters of the module that the user's function returns, which usually loads a trained network."""
+    if not is_user_model(model):
         raise ConfigError(
-            f"weights = 'own': model {model!r} is no module of yours; name a .safetensors file instead",
+            f"weights = 'own': model {model!r} is not a user's module; give a .safetensors file instead",
             code="inapplicable-setting",
         )
-    module = own_module(model, schema)
+    module = user_module(model, schema)
     return Tensors({name: p.detach().cpu().float().numpy().copy() for name, p in module.named_parameters()})
 
 
-def own_module(reference: str, schema: Schema) -> nn.Module:
-    """What the user's function returns for (shape of a row, number of classes). It runs here, on the server only."""
+def user_module(reference: str, schema: Schema) -> nn.Module:
+    """The module that the user's function returns for (shape of a row, number of classes). Runs on the server only."""
     maker = _function(reference)
     try:
-        with torch.random.fork_rng(devices=[]):  # constructors draw initial weights; ours are drawn elsewhere
+        with torch.random.fork_rng(devices=[]):  # constructors draw initial weights from the global state
             module = maker(tuple(schema.shape), schema.outputs)
     except Exception as problem:
-        words = " ".join(str(problem).split())
+        message = " ".join(str(problem).split())
         raise ConfigError(
-            f"model = {reference!r}: {type(problem).__name__}: {words}; the function is called with the shape of a "
+            f"model = {reference!r}: {type(problem).__name__}: {message}; the function is called with the shape of a "
             f"row, {tuple(schema.shape)}, and the number of classes, {schema.outputs}",
             code="model-function-failed",
         ) from None
     if not isinstance(module, nn.Module):
         raise ConfigError(
-            f"model = {reference!r}: it gave a {type(module).__name__}; return a torch.nn.Module", code="not-a-module"
+            f"model = {reference!r}: it returned a {type(module).__name__}; return a torch.nn.Module",
+            code="not-a-module",
         )
     return module
 
@@ -117,11 +118,11 @@ def _function(reference: str) -> Maker:
         else:
             module = importlib.import_module(place)
         found: Maker = getattr(module, name)
-    except Exception as problem:  # whatever a stranger's file may do at its import
-        words = " ".join(str(problem).split())
+    except Exception as problem:  # a user's file may raise anything on import
+        message = " ".join(str(problem).split())
         raise ConfigError(
-            f"model = {reference!r}: {type(problem).__name__}: {words}; name a function as package.module:function or "
-            "file.py:function",
+            f"model = {reference!r}: {type(problem).__name__}: {message}; give a function as package.module:function "
+            "or file.py:function",
             code="not-importable",
         ) from None
     return found

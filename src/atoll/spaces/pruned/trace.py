@@ -1,6 +1,6 @@
-"""From a torch module to its description: `torch.fx` follows one pass, and each call becomes a node.
+"""From a torch module to its description: `torch.fx` traces one forward pass, and each call becomes a node.
 
-The module's own code runs here, on the server, once; clients get the description only.
+The module's code runs once, on the server; clients receive only the description.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from torch import Tensor, fx, nn
 
 from atoll.errors import ArchitectureError
 from atoll.spaces import fixed
-from atoll.spaces.pruned.follow import Follower
 from atoll.spaces.pruned.layers import is_layer
 from atoll.spaces.pruned.network import Network
 from atoll.spaces.pruned.plan import read
-from atoll.spaces.pruned.spelling import MODULES
+from atoll.spaces.pruned.program import ProgramBuilder
+from atoll.spaces.pruned.torch_calls import MODULES
 
-CLOSE = 1e-3  # relative: a wrong description is off by far more, rounding by far less
+CLOSE = 1e-3  # relative tolerance: far above rounding, far below the effect of a wrong description
 
 
 def describe(module: nn.Module, shape: Sequence[int], classes: int) -> dict[str, Any]:
-    """The description of a module that takes batches of `shape` and gives `classes` scores, or an `ArchitectureError`.
+    """The description of a module that maps batches of `shape` to `classes` scores.
 
-    The module is left as it is. If it has weights, the description is run beside it, once, and must agree.
+    Raises an `ArchitectureError` if it cannot be described. The module is not modified. If it has weights, its outputs
+    are compared once with those of the description.
     """
-    follower = Follower(module, tuple(shape))
+    builder = ProgramBuilder(module, tuple(shape))
     try:
-        follower.follow(_traced(module))
-        _check_ties(module, follower)
+        builder.read(_traced(module))
+        _check_ties(module, builder)
         arch = {
             "space": "widths",
             "input": [int(size) for size in shape],
             "classes": int(classes),
-            **_needed(follower),
+            **_needed(builder),
         }
         with torch.device("meta"):  # constructors would draw weights from the global random state
             network = Network(read(arch))
@@ -50,14 +51,14 @@ def describe(module: nn.Module, shape: Sequence[int], classes: int) -> dict[str,
 
 
 def from_fixed(arch: Mapping[str, Any]) -> dict[str, Any]:
-    """One of Atoll's own networks (space `fixed`) as a description, with the same parameter names and outputs."""
+    """A built-in network (space `fixed`) as a description, with the same parameter names and outputs."""
     with torch.device("meta"):
         module = fixed.build(arch)
     return describe(module, arch["input"], arch["classes"])
 
 
 class _Tracer(fx.Tracer):
-    """Goes into modules until it meets one that has a description."""
+    """Traces into modules down to those that have a description."""
 
     record_stack_traces = True
 
@@ -70,62 +71,62 @@ def _traced(module: nn.Module) -> fx.Graph:
         return _Tracer().trace(module)
     except ArchitectureError:
         raise
-    except Exception as problem:  # whatever the module's own code raises when it is given a stand-in for a batch
+    except Exception as problem:  # the module's code may raise anything when it is given a proxy
         torch_home = str(Path(torch.__file__).parent)
         own = [
             frame for frame in traceback.extract_tb(problem.__traceback__) if not frame.filename.startswith(torch_home)
         ]
         line = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ArchitectureError(
-            f"torch.fx cannot follow it at {Path(own[-1].filename).name}, line {own[-1].lineno}: {line[:200]}; what is "
-            "computed must not depend on the values of a batch: no if, loop or index over them in forward",
+            f"torch.fx cannot trace it at {Path(own[-1].filename).name}, line {own[-1].lineno}: {line[:200]}; forward "
+            "must not depend on the values of a batch: no if, loop or index over them",
             code="untraceable-forward",
         ) from None
 
 
-def _needed(follower: Follower) -> dict[str, Any]:
-    """Layers and program without what the answer does not depend on, values numbered anew."""
-    answer = next(value for node, value in reversed(follower.seen.items()) if node.op == "output")
-    needed, ahead = set(), [int(answer)]
+def _needed(builder: ProgramBuilder) -> dict[str, Any]:
+    """The layers and nodes that affect the output, with values renumbered."""
+    output = next(value for node, value in reversed(builder.seen.items()) if node.op == "output")
+    needed, ahead = set(), [int(output)]
     while ahead:
         value = ahead.pop()
         if value and value not in needed:
             needed.add(value)
-            ahead += follower.program[value - 1]["of"]
+            ahead += builder.program[value - 1]["of"]
     if not needed:
-        raise ArchitectureError("its answer is its input: there is nothing to build", code="empty-network")
+        raise ArchitectureError("its output is its input: there is nothing to build", code="empty-network")
     number = {0: 0} | {value: place for place, value in enumerate(sorted(needed), start=1)}
     program = [
         {**node, "of": [number[value] for value in node["of"]]}
-        for value, node in enumerate(follower.program, start=1)
+        for value, node in enumerate(builder.program, start=1)
         if value in needed
     ]
     used = {node["name"] for node in program if "name" in node}
     return {
-        "layers": {name: layer.plain() for name, layer in follower.layers.items() if name in used},
+        "layers": {name: layer.plain() for name, layer in builder.layers.items() if name in used},
         "program": program,
     }
 
 
-def _check_ties(module: nn.Module, follower: Follower) -> None:
+def _check_ties(module: nn.Module, builder: ProgramBuilder) -> None:
     owners: dict[int, str] = {}
-    for name in follower.layers:
+    for name in builder.layers:
         for parameter in module.get_submodule(name).parameters():
             owner = owners.setdefault(id(parameter), name)
             if owner != name:
                 raise ArchitectureError(
-                    f"layers {owner!r} and {name!r} share a parameter, which a description cannot hold: "
-                    "use one layer twice, or give each its own",
+                    f"layers {owner!r} and {name!r} share a parameter, which a description cannot represent: "
+                    "use one layer twice, or separate parameters",
                     code="shared-parameter",
                 )
 
 
 def _check_agreement(module: nn.Module, network: nn.Module, shape: tuple[int, ...]) -> None:
-    """What tracing cannot see (values changed in place behind its back) shows in the outputs."""
+    """Compare outputs, because tracing cannot see some in-place changes."""
     weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
     if not weights or any(weight.device.type == "meta" for weight in weights.values()):
         return
-    own = copy.deepcopy(module).cpu().float().train()  # batch norm by the batch's statistics, and nothing of it kept
+    own = copy.deepcopy(module).cpu().float().train()  # training mode: batch norm uses batch statistics
     network.to_empty(device="cpu")
     network.load_state_dict({name: weights[name].cpu().float() for name, _ in network.named_parameters()})
     rows = 4
@@ -136,7 +137,7 @@ def _check_agreement(module: nn.Module, network: nn.Module, shape: tuple[int, ..
     scale = wanted.abs().max().clamp(min=1e-6)
     if wanted.shape != given.shape or not bool(((wanted - given).abs().max() / scale) < CLOSE):
         raise ArchitectureError(
-            "the description gives other outputs than the module itself: does its forward change values in place "
-            "(x += y on a value that is read again)?",
+            "the description and the module give different outputs: check whether forward changes values in place "
+            "(x += y on a value that is read again)",
             code="description-disagrees",
         )

@@ -1,4 +1,4 @@
-"""The space of sparse networks."""
+"""The space of sparse networks (Zhu & Jin, multi-objective evolutionary federated learning)."""
 
 from __future__ import annotations
 

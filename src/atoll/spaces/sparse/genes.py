@@ -1,11 +1,11 @@
-"""The chromosome of a sparse network (Zhu & Jin, Fig. 3 and 4, Table II): whole numbers as bits, reals as they are.
+"""The chromosome of a sparse network (Zhu & Jin, Fig. 3 and 4, Table II): integers as bits, and real numbers.
 
     mlp   hidden layers 2 bits, neurons 4 x 8, epsilon 7: 41 bits
     cnn   convolutions 2 bits, channels 3 x 6, kernel 1, hidden layers 2, neurons 3 x 8, epsilon 7: 54 bits
     both  two reals: lr 0.01 to 0.3, xi 0.01 to 0.55
 
-A gene of b bits holds 1 to 2^b: one is added when it is decoded. A layer count that decodes above its maximum (4 of 3)
-is clamped. Genes of layers that are not used stay: a descendant may use them. The kernel's bit is 3 or 5.
+A gene of b bits encodes 1 to 2^b: decoding adds one. A layer count above its maximum (4 of 3) is clamped. Genes of
+unused layers are retained, because a descendant may use them. The kernel's bit means 3 or 5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KERNELS = (3, 5)
 
 @dataclass(frozen=True)
 class Gene:
-    """One whole number, most significant bit first."""
+    """One integer, most significant bit first."""
 
     name: str
     bits: int
@@ -42,7 +42,7 @@ class Gene:
     def write(self, value: int) -> list[bool]:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.most:
             raise ArchitectureError(
-                f"{self.name} = {value!r}: a chromosome holds whole numbers from 1 to {self.most}",
+                f"{self.name} = {value!r}: a chromosome can hold whole numbers from 1 to {self.most}",
                 code="value-not-encodable",
             )
         return [sign == "1" for sign in format(value - 1, f"0{self.bits}b")]
@@ -50,17 +50,17 @@ class Gene:
 
 @dataclass(frozen=True)
 class Chromosome:
-    """What is crossed and mutated."""
+    """The genes of one individual, which are crossed and mutated."""
 
     bits: Bits
     reals: tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class GeneLayout:
-    """How a kind of network is laid out on a chromosome."""
+class ChromosomeLayout:
+    """The genes of one kind of network, in order."""
 
-    layers: Mapping[str, tuple[int, int, int]]  # setting -> most layers, bits of a layer, most of a layer
+    layers: Mapping[str, tuple[int, int, int]]  # setting -> maximum layers, bits per layer, maximum size of a layer
     kernel: bool
 
     def genes(self) -> list[Gene]:
@@ -74,30 +74,30 @@ class GeneLayout:
 
 
 LAYOUTS = {
-    "mlp": GeneLayout({"hidden": (4, 8, 256)}, kernel=False),
-    "cnn": GeneLayout({"filters": (3, 6, 64), "hidden": (3, 8, 256)}, kernel=True),
+    "mlp": ChromosomeLayout({"hidden": (4, 8, 256)}, kernel=False),
+    "cnn": ChromosomeLayout({"filters": (3, 6, 64), "hidden": (3, 8, 256)}, kernel=True),
 }
 
 
 def length(model: str) -> int:
-    """Bits of a chromosome of this kind of network."""
+    """The number of bits in a chromosome of this kind of network."""
     return sum(gene.bits for gene in _layout(model).genes())
 
 
 def random_chromosome(model: str, rng: np.random.Generator) -> Chromosome:
-    """Every bit and every real number drawn evenly from its range."""
+    """A chromosome with every bit and every real number drawn uniformly."""
     bits = rng.random(length(model)) < 0.5
     reals = rng.uniform(LOW, HIGH)
     return repair(model, Chromosome(bits, tuple(float(value) for value in reals)))
 
 
 def smallest(model: str) -> Chromosome:
-    """One layer of one neuron each: where this does not fit the data, nothing does."""
+    """The smallest network: if it does not fit the data, no network does."""
     return Chromosome(np.zeros(length(model), np.bool_), LOW)
 
 
 def decode(model: str, chromosome: Chromosome) -> dict[str, Any]:
-    """The settings that a chromosome stands for: hidden, epsilon, lr, xi and, for a CNN, filters and kernel."""
+    """The settings that a chromosome encodes: hidden, epsilon, lr, xi and, for a CNN, filters and kernel."""
     chromosome = repair(model, chromosome)
     layout, start, values = _layout(model), 0, []
     for gene in layout.genes():
@@ -115,14 +115,14 @@ def decode(model: str, chromosome: Chromosome) -> dict[str, Any]:
 
 
 def encode(model: str, settings: Mapping[str, Any]) -> Chromosome:
-    """The chromosome of these settings; genes of layers that they do not have are zero. Table II's ranges hold."""
+    """The chromosome of these settings, which must be within Table II's ranges. Genes of unused layers are zero."""
     layout = _layout(model)
     bits: list[bool] = []
     for name, (layers, width, most) in layout.layers.items():
         sizes = settings[name]
         if not isinstance(sizes, Sequence) or not 1 <= len(sizes) <= layers:
             raise ArchitectureError(
-                f"{name} = {sizes!r}: a chromosome holds 1 to {layers} layers", code="value-not-encodable"
+                f"{name} = {sizes!r}: a chromosome can hold 1 to {layers} layers", code="value-not-encodable"
             )
         bits += Gene(f"number of {name} layers", 2, layers).write(len(sizes))
         for number in range(layers):
@@ -131,33 +131,30 @@ def encode(model: str, settings: Mapping[str, Any]) -> Chromosome:
         if layout.kernel and name == "filters":
             if settings["kernel"] not in KERNELS:
                 raise ArchitectureError(
-                    f"kernel = {settings['kernel']!r}: a chromosome holds 3 or 5", code="value-not-encodable"
+                    f"kernel = {settings['kernel']!r}: a chromosome can hold 3 or 5", code="value-not-encodable"
                 )
             bits.append(settings["kernel"] == KERNELS[1])
     bits += Gene("epsilon", 7, 128).write(settings["epsilon"])
     for name, low, high in zip(REALS, LOW, HIGH, strict=True):
         if not low <= settings[name] <= high:
             raise ArchitectureError(
-                f"{name} = {settings[name]!r}: a chromosome holds {low} to {high}", code="value-not-encodable"
+                f"{name} = {settings[name]!r}: a chromosome can hold {low} to {high}", code="value-not-encodable"
             )
     return Chromosome(np.array(bits), tuple(float(settings[name]) for name in REALS))
 
 
 def repair(model: str, chromosome: Chromosome) -> Chromosome:
-    """The chromosome with every gene in its range: counts clamped in the bits themselves, reals at their bounds.
-
-    A chromosome of another length has no meaning and is refused.
-    """
+    """The chromosome with every gene clamped to its range. Raises an `ArchitectureError` for a wrong length."""
     genes, bits, reals = _layout(model).genes(), chromosome.bits, chromosome.reals
     wanted = sum(gene.bits for gene in genes)
     if bits.dtype != np.bool_ or bits.shape != (wanted,) or len(reals) != len(REALS):
         raise ArchitectureError(
-            f"a chromosome of {bits.size} bits and {len(reals)} reals: one of a {model} has {wanted} and {len(REALS)}",
+            f"a chromosome of {bits.size} bits and {len(reals)} reals: a {model} needs {wanted} and {len(REALS)}",
             code="chromosome-size-mismatch",
         )
     if not all(math.isfinite(value) for value in reals):
         raise ArchitectureError(
-            f"a chromosome with the reals {list(reals)}: they must be finite", code="non-finite-values"
+            f"a chromosome with reals {list(reals)}: all reals must be finite", code="non-finite-values"
         )
     fixed, start = [], 0
     for gene in genes:
@@ -167,9 +164,9 @@ def repair(model: str, chromosome: Chromosome) -> Chromosome:
     return Chromosome(np.array(fixed), within)
 
 
-def _layout(model: str) -> GeneLayout:
+def _layout(model: str) -> ChromosomeLayout:
     if model not in LAYOUTS:
         raise ArchitectureError(
-            f"unknown model {model!r} of a chromosome; {nearest(str(model), LAYOUTS)}", code="unknown-model"
+            f"chromosome: unknown model {model!r}; {nearest(str(model), LAYOUTS)}", code="unknown-model"
         )
     return LAYOUTS[model]

@@ -1,7 +1,7 @@
-"""Erdos-Renyi graphs between fully connected layers (Zhu & Jin, Eq. 5), and weights written along them.
+"""Erdos-Renyi graphs between fully connected layers (Zhu & Jin, Eq. 5), and weights packed along them.
 
-A graph is drawn from a stream that the architecture itself names, so the server and every client know the same graph
-and neither has to send it. Along a graph a weight matrix is a plain vector: the weights of its connections, row by row.
+A graph is drawn from a random stream named by the architecture, so server and clients derive the same graph without
+sending it. A packed weight matrix is a vector: the weights of its connections, row by row.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 def probability(epsilon: float, before: int, after: int) -> float:
-    """Eq. 5: epsilon (n_in + n_out) / (n_in n_out); where that is above 1 the layer is fully connected."""
+    """Eq. 5: epsilon (n_in + n_out) / (n_in n_out), at most 1 (fully connected)."""
     return min(1.0, epsilon * (before + after) / (before * after))
 
 
 def expected_connections(epsilon: float, before: int, after: int) -> float:
-    """The number of connections that Eq. 5 gives on average."""
+    """The expected number of connections by Eq. 5."""
     return probability(epsilon, before, after) * before * after
 
 
 def draw(graph: int, layer: str, epsilon: float, shape: tuple[int, int]) -> Mask:
-    """Which connections of one matrix (after x before) exist: each with the probability of Eq. 5, by itself."""
+    """The connections of one matrix (after x before), each drawn independently with the probability of Eq. 5."""
     after, before = shape
     chance = probability(epsilon, before, after)
     if chance >= 1:
@@ -42,7 +42,7 @@ def draw(graph: int, layer: str, epsilon: float, shape: tuple[int, int]) -> Mask
 
 
 def masks(arch: Mapping[str, Any]) -> Mapping[str, Mask]:
-    """For every fully connected matrix of a sparse network its graph; empty for networks of other spaces."""
+    """The graph of every fully connected matrix of a sparse network; empty for networks of other spaces."""
     return _masks(canonical(arch)) if arch.get("space") == "sparse" else {}
 
 
@@ -59,14 +59,14 @@ def _masks(description: str) -> Mapping[str, Mask]:
     return found
 
 
-def along(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
-    """Weights as they travel: each sparse matrix as the vector of its connections, everything else as it is."""
+def pack(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
+    """Weights for transmission: each sparse matrix as the vector of its connections, other tensors unchanged."""
     graphs = masks(arch)
     return Tensors({name: array[graphs[name]] if name in graphs else array for name, array in weights.items()})
 
 
-def spread(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
-    """The inverse of `along`: whole matrices, zero where there is no connection."""
+def unpack(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> Tensors:
+    """The inverse of `pack`: whole matrices, zero where there is no connection."""
     graphs = masks(arch)
     return Tensors({name: _placed(array, graphs.get(name)) for name, array in weights.items()})
 
@@ -80,20 +80,20 @@ def _placed(values: Array, mask: Mask | None) -> Array:
 
 
 def remove_smallest(weights: Array, fraction: float) -> Array:
-    """The weights with the smallest of them set to zero: floor(fraction x non-zeros), by absolute value.
+    """The weights with the floor(fraction x non-zeros) smallest non-zero ones, by magnitude, set to zero.
 
-    What is zero already counts neither as removed nor as left. Of equals the first go.
+    Ties: the first are removed.
     """
     if not 0 <= fraction < 1:
-        raise ValueError(f"a removed fraction of {fraction} is not possible: use 0 or more and less than 1")
-    held = np.flatnonzero(weights)
-    count = math.floor(fraction * len(held) + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floats
+        raise ValueError(f"fraction = {fraction}: the removed fraction must be at least 0 and below 1")
+    nonzero = np.flatnonzero(weights)
+    count = math.floor(fraction * len(nonzero) + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floats
     if count == 0:
         return weights
-    sizes = np.abs(weights.ravel()[held])
+    sizes = np.abs(weights.ravel()[nonzero])
     bound = np.partition(sizes, count - 1)[count - 1]
-    below = held[sizes < bound]
-    ties = held[sizes == bound][: count - len(below)]
+    below = nonzero[sizes < bound]
+    ties = nonzero[sizes == bound][: count - len(below)]
     left = weights.copy()
     flat = left.reshape(-1)
     flat[below] = 0

@@ -3,11 +3,11 @@
     {"space": "sparse", "model": "mlp", "input": [784], "classes": 10, "hidden": [200, 200],
      "epsilon": 20, "graph": 1, "xi": 0.3, "lr": 0.1}
 
-`mlp` and `cnn` are the fixed networks of these names (`filters`, `kernel` and `hidden` as there). Between fully
-connected layers only the connections of a random graph exist: `epsilon` says how many (Eq. 5), `graph` which.
-Convolutions and biases are dense. `xi` (removed before an upload) and `lr` are how the network is trained; the search
-evolves them with the rest, so they stay with the network. Both may be left out: nothing is removed, and the run's
-learning rate holds.
+`mlp` and `cnn` are the fixed networks of these names, with their settings `filters`, `kernel` and `hidden`. Fully
+connected layers have only the connections of a random graph: `epsilon` controls their number (Eq. 5), `graph` is the
+seed. Convolutions and biases are dense. `xi` (the fraction of weights removed before an upload) and `lr` are training
+parameters; the search evolves them, so they belong to the architecture. Without `xi` nothing is removed, without `lr`
+the run's learning rate applies.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError, nearest
 from atoll.spaces import fixed
 from atoll.spaces.cost import Cost, measured_cost
-from atoll.spaces.sparse.graph import along, masks, spread
+from atoll.spaces.sparse.graph import masks, pack, unpack
 
-__all__ = ["MODELS", "along", "build", "connections", "cost", "initial", "masks", "matrices", "spread", "standard"]
+__all__ = ["MODELS", "build", "connections", "cost", "initial", "masks", "matrices", "pack", "standard", "unpack"]
 
 MODELS = ("mlp", "cnn")
 OWN = frozenset({"epsilon", "graph", "xi", "lr"})
 
 
 def build(arch: Mapping[str, Any]) -> nn.Module:
-    """The network with whole matrices; outside the graph `initial` and training give zeros."""
+    """The network with whole matrices; `initial` and training keep zeros outside the graph."""
     _check(arch)
     return fixed.build(_dense(arch))
 
 
 def matrices(arch: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Names and shapes (after x before) of the fully connected matrices: those that get a graph."""
+    """Names and shapes (after x before) of the fully connected matrices, which have a graph."""
     with torch.device("meta"):
         module = build(arch)
     found = {}
@@ -52,8 +52,8 @@ def matrices(arch: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
     """Initial weights inside the graph: He's rule for ReLU, uniform within sqrt(6 / fan-in), biases zero.
 
-    The fan-in is what the graph leaves of it on average. With that of a full layer, signals of a thin network start out
-    so small that the first rounds are spent on making them grow (measured in experiments/moefl).
+    The fan-in is the mean number of inputs in the graph. With the fan-in of a full layer, the signals of a sparse
+    network start so small that the first rounds only make them grow (measured in experiments/moefl).
     """
     with torch.device("meta"):
         shapes = {name: tuple(p.shape) for name, p in build(arch).named_parameters()}
@@ -64,15 +64,15 @@ def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
             weights[name] = np.zeros(shape, np.float32)
             continue
         mask = graphs.get(name)
-        held = math.prod(shape) if mask is None else int(np.count_nonzero(mask))
-        bound = np.float32(math.sqrt(6 * shape[0] / max(held, 1)))
+        count = math.prod(shape) if mask is None else int(np.count_nonzero(mask))
+        bound = np.float32(math.sqrt(6 * shape[0] / max(count, 1)))
         values = (rng.random(shape, dtype=np.float32) * 2 - 1) * bound
         weights[name] = values if mask is None else values * mask
     return Tensors(weights)
 
 
 def cost(arch: Mapping[str, Any]) -> Cost:
-    """A sparse layer counts its connections, in multiply-accumulates as in parameters."""
+    """The cost of the connections that exist, in multiply-accumulates and parameters."""
     with torch.device("meta"):
         whole = measured_cost(build(arch), tuple(arch["input"]))
     missing = sum(mask.size - int(np.count_nonzero(mask)) for mask in masks(arch).values())
@@ -81,13 +81,13 @@ def cost(arch: Mapping[str, Any]) -> Cost:
 
 
 def connections(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> int:
-    """Omega of one upload: the weights sent. Convolutions and biases always are; of a sparse matrix, what is left."""
+    """The number of weights in one upload (Omega in the paper): non-zeros of sparse matrices, all other weights."""
     graphs = masks(arch)
     return sum(int(np.count_nonzero(array)) if name in graphs else array.size for name, array in weights.items())
 
 
 def standard(arch: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper's fully connected network of the same kind, for the same data."""
+    """The paper's fully connected network of the same kind for the same data."""
     usual: dict[str, dict[str, Any]] = {
         "mlp": {"hidden": [200, 200]},
         "cnn": {"filters": [32, 64], "kernel": 3, "hidden": [128]},
@@ -104,28 +104,28 @@ def _check(arch: Mapping[str, Any]) -> None:
     model = arch.get("model")
     if model not in MODELS:
         raise ArchitectureError(
-            f"unknown model {model!r} of a sparse network; {nearest(str(model), MODELS)}", code="unknown-model"
+            f"sparse network: unknown model {model!r}; {nearest(str(model), MODELS)}", code="unknown-model"
         )
     epsilon, graph = arch.get("epsilon"), arch.get("graph")
     if not _whole(epsilon, 1):
         raise ArchitectureError(
-            f"epsilon = {epsilon!r} of a sparse network: give a whole number of at least 1, such as 20",
+            f"sparse network: epsilon = {epsilon!r}: give a whole number of at least 1, such as 20",
             code="invalid-setting",
         )
     if not _whole(graph, 0):
         raise ArchitectureError(
-            f"graph = {graph!r} of a sparse network: give the whole number that its graph is drawn from",
+            f"sparse network: graph = {graph!r}: give a whole number of at least 0, the seed of its graph",
             code="invalid-setting",
         )
     xi, lr = arch.get("xi", 0.0), arch.get("lr", 0.1)
     if not _number(xi) or not 0 <= xi < 1:
         raise ArchitectureError(
-            f"xi = {xi!r} of a sparse network: the removed share is from 0 to below 1, such as 0.3",
+            f"sparse network: xi = {xi!r}: the removed fraction must be at least 0 and below 1, such as 0.3",
             code="invalid-setting",
         )
     if not _number(lr) or not 0 < lr < float("inf"):
         raise ArchitectureError(
-            f"lr = {lr!r} of a sparse network: give a learning rate above 0, such as 0.1", code="invalid-setting"
+            f"sparse network: lr = {lr!r}: give a learning rate above 0, such as 0.1", code="invalid-setting"
         )
 
 

@@ -1,7 +1,8 @@
-"""How torch spells the operations of a description: its functions, methods and modules, by their names.
+"""Torch's functions, methods and parameterless modules, by name, as nodes of a description.
 
-A function here has the parameters of torch's own, so that a traced call fits as it stands, and gives the node of a
-description. Values are numbers of nodes. A module without parameters is spelled as a call of its function.
+A function here has the signature of its torch counterpart, so that a traced call can be passed on unchanged, and
+returns the node of a description. Values are node numbers. A parameterless module is converted as a call of its
+function.
 """
 
 from __future__ import annotations
@@ -13,68 +14,68 @@ from torch import nn
 
 from atoll.errors import ArchitectureError
 
-Spelled = dict[str, Any]  # a node of a program; {"of": [value]} alone stands for the value itself
+NodeData = dict[str, Any]  # a node of a program; {"of": [value]} alone means the value itself
 Size = int | Sequence[int]
 
 
-def plain(op: str) -> Callable[..., Spelled]:
+def plain(op: str) -> Callable[..., NodeData]:
     """An operation on one value without settings."""
 
-    def spelled(input: int, inplace: bool = False) -> Spelled:
+    def node(input: int, inplace: bool = False) -> NodeData:
         return {"op": op, "of": [input]}
 
-    return spelled
+    return node
 
 
-def softplus(input: int, beta: float = 1, threshold: float = 20) -> Spelled:
+def softplus(input: int, beta: float = 1, threshold: float = 20) -> NodeData:
     if (beta, threshold) != (1, 20):
         raise ArchitectureError(
-            f"softplus with beta {beta} and threshold {threshold}: only 1 and 20 are known",
+            f"softplus with beta {beta} and threshold {threshold}: only 1 and 20 are supported",
             code="unsupported-arguments",
         )
     return {"op": "softplus", "of": [input]}
 
 
-def gelu(input: int, approximate: str = "none") -> Spelled:
+def gelu(input: int, approximate: str = "none") -> NodeData:
     return {"op": "gelu", "of": [input], "approximate": approximate}
 
 
-def leaky_relu(input: int, negative_slope: float = 0.01, inplace: bool = False) -> Spelled:
+def leaky_relu(input: int, negative_slope: float = 0.01, inplace: bool = False) -> NodeData:
     return {"op": "leaky_relu", "of": [input], "slope": float(negative_slope)}
 
 
-def elu(input: int, alpha: float = 1.0, inplace: bool = False) -> Spelled:
+def elu(input: int, alpha: float = 1.0, inplace: bool = False) -> NodeData:
     return {"op": "elu", "of": [input], "slope": float(alpha)}
 
 
-def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Spelled:
+def hardtanh(input: int, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> NodeData:
     if (min_val, max_val) != (0, 6):
         raise ArchitectureError(
-            f"hardtanh between {min_val} and {max_val}: only 0 and 6, which is relu6, are known",
+            f"hardtanh between {min_val} and {max_val}: only 0 and 6 (relu6) are supported",
             code="unsupported-arguments",
         )
     return {"op": "relu6", "of": [input]}
 
 
-def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype: object = None) -> Spelled:
+def log_softmax(input: int, dim: int | None = None, _stacklevel: int = 3, dtype: object = None) -> NodeData:
     if dim not in (1, -1) or dtype is not None:
         raise ArchitectureError(
-            f"log_softmax over axis {dim}: only the classes' axis, 1, is known", code="unsupported-arguments"
+            f"log_softmax over axis {dim}: only the class axis, 1, is supported", code="unsupported-arguments"
         )
     return {"op": "log_softmax", "of": [input]}
 
 
-def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = False) -> Spelled:
+def dropout(input: int, p: float = 0.5, training: bool = True, inplace: bool = False) -> NodeData:
     if p > 0 and training:
         raise ArchitectureError(
-            f"dropout with p = {p}: it draws from torch's global random state, so that no run could be repeated; "
-            "set p = 0 or put nn.Identity in its place",
+            f"dropout with p = {p}: it draws from torch's global random state, so runs would not be reproducible; "
+            "set p = 0 or use nn.Identity instead",
             code="active-dropout",
         )
     return {"of": [input]}
 
 
-def identity(input: int) -> Spelled:
+def identity(input: int) -> NodeData:
     return {"of": [input]}
 
 
@@ -86,10 +87,10 @@ def max_pool(
     dilation: Size = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Spelled:
+) -> NodeData:
     if return_indices:
         raise ArchitectureError(
-            "max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
+            "max_pool2d with return_indices: not supported; only values are returned", code="unsupported-arguments"
         )
     window = {"kernel": two(kernel_size), "stride": two(stride or kernel_size), "padding": two(padding)}
     return {"op": "max_pool", "of": [input], **window, "dilation": two(dilation), "round_up": ceil_mode}
@@ -103,10 +104,10 @@ def average_pool(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Spelled:
+) -> NodeData:
     if divisor_override is not None:
         raise ArchitectureError(
-            "avg_pool2d with divisor_override: leave it out and scale the result", code="unsupported-arguments"
+            "avg_pool2d with divisor_override: not supported; scale the result instead", code="unsupported-arguments"
         )
     window = {"kernel": two(kernel_size), "stride": two(stride or kernel_size), "padding": two(padding)}
     return {
@@ -114,36 +115,37 @@ def average_pool(
     }  # fmt: skip
 
 
-def adaptive_average_pool(input: int, output_size: Size) -> Spelled:
+def adaptive_average_pool(input: int, output_size: Size) -> NodeData:
     return {"op": "adaptive_average_pool", "of": [input], "size": two(output_size)}
 
 
-def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = False) -> Spelled:
+def adaptive_max_pool(input: int, output_size: Size, return_indices: bool = False) -> NodeData:
     if return_indices:
         raise ArchitectureError(
-            "adaptive_max_pool2d with return_indices: only the values are known", code="unsupported-arguments"
+            "adaptive_max_pool2d with return_indices: not supported; only values are returned",
+            code="unsupported-arguments",
         )
     return {"op": "adaptive_max_pool", "of": [input], "size": two(output_size)}
 
 
-def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: object = None) -> Spelled:
+def mean(input: int, dim: Size | None = None, keepdim: bool = False, dtype: object = None) -> NodeData:
     axes = sorted(axis % 4 for axis in ((dim,) if isinstance(dim, int) else dim or ()))
     if axes != [2, 3] or dtype is not None:
         raise ArchitectureError(
-            f"mean over axes {dim}: only height and width together, (2, 3), are known", code="unsupported-arguments"
+            f"mean over axes {dim}: only height and width together, (2, 3), are supported", code="unsupported-arguments"
         )
     return {"op": "mean", "of": [input], "keep": keepdim}
 
 
-def concatenate(tensors: Sequence[int], dim: int = 0) -> Spelled:
+def concatenate(tensors: Sequence[int], dim: int = 0) -> NodeData:
     if dim not in (1, -3):
         raise ArchitectureError(
-            f"cat along axis {dim}: only the channels' axis, 1, is known", code="unsupported-arguments"
+            f"cat along axis {dim}: only the channel axis, 1, is supported", code="unsupported-arguments"
         )
     return {"op": "concatenate", "of": list(tensors)}
 
 
-FUNCTIONS: dict[str, Callable[..., Spelled]] = {
+FUNCTIONS: dict[str, Callable[..., NodeData]] = {
     **{name: plain(name) for name in ("relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "mish")},
     "softplus": softplus,
     "gelu": gelu,
@@ -163,7 +165,7 @@ FUNCTIONS: dict[str, Callable[..., Spelled]] = {
     "concat": concatenate,
 }
 
-# For each module without parameters: the function it stands for, and its attributes that are the function's settings.
+# For each parameterless module: its function, and the attributes that are arguments of the function.
 MODULES: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
     nn.ReLU: ("relu", ("inplace",)),
     nn.ReLU6: ("relu6", ("inplace",)),
@@ -194,6 +196,6 @@ MODULES: dict[type[nn.Module], tuple[str, tuple[str, ...]]] = {
 
 
 def two(size: Size) -> list[int]:
-    """One number for both sides, or one for each."""
+    """A size as [height, width]; a single number applies to both."""
     pair = [size, size] if isinstance(size, int) else list(size)
     return pair * 2 if len(pair) == 1 else pair
