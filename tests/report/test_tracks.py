@@ -77,6 +77,6 @@ def test_only_the_declared_kind_decides_what_metrics_mean(searched: Run) -> None
 
 
 def test_a_run_of_an_earlier_version_is_refused(searched: Run) -> None:
-    (searched.path / "manifest.json").write_text(json.dumps({"method": "realtime"}))
+    (searched.path / "manifest.json").write_text(json.dumps({**searched.manifest, "schema": 1}))
     with refused(RunDirectoryError, "old-run-directory", searched.path):
         draw_figures([searched.path])

@@ -21,7 +21,7 @@ from atoll.run.loop import Loop, Watcher
 from atoll.run.reader import Run, load
 from atoll.simulation.links import Links, links_for
 from atoll.simulation.network import VirtualTime
-from atoll.store import RunDirectory
+from atoll.store.directory import SCHEMA, RunDirectory
 
 IN_MEMORY = "in-memory"  # the name of data that was given as an object
 LIBRARIES = ("atoll", "torch", "numpy", "pymoo", "scikit-learn", "safetensors")
@@ -91,6 +91,7 @@ def resume(
 ) -> Run:
     """Continue where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
     with RunDirectory.reopen(path) as directory:
+        manifest = load(path).manifest
         experiment = resolve(read_file(path / "config.toml"), complete=True)
         experiment = _further(experiment, rounds)
         if workers is not None:
@@ -104,7 +105,6 @@ def resume(
         engine = _open(experiment, open_engine, data, data_dir, path)
         if isinstance(engine, Engine):
             links = _links(experiment, engine, data_dir)
-            manifest = load(path).manifest
             if not accept_changes:
                 _refuse_changes(path, manifest, _manifest(experiment, engine, links))
             if rounds is not None:
@@ -214,7 +214,7 @@ def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> di
 
     method = find_method(experiment.method)
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "method": settings_table(experiment.method),
         "metrics_kind": method.metrics_kind,
         "centralised": method.centralised,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import RunDamaged, RunDirectoryError, nearest
+from atoll.store.directory import SCHEMA
 from atoll.store.models import Model, load_model
 
 if TYPE_CHECKING:
@@ -25,7 +26,14 @@ def load(path: str | Path) -> Run:
             f"{folder}: not a run directory (it has no config.toml); `atoll run` creates one",
             code="not-a-run-directory",
         )
-    return Run(folder)
+    run = Run(folder)
+    if (folder / "manifest.json").exists() and run.manifest.get("schema", SCHEMA) != SCHEMA:
+        raise RunDirectoryError(
+            f"{folder}: its files have format {run.manifest['schema']!r}, this version of Atoll reads {SCHEMA}; "
+            "read it with the version that wrote it, or run the experiment again",
+            code="old-run-directory",
+        )
+    return run
 
 
 class Run:
@@ -41,12 +49,6 @@ class Run:
     @property
     def metrics_kind(self) -> str:
         """The kind of metrics that its rounds hold, see `atoll.run.metrics`."""
-        if "metrics_kind" not in self.manifest:
-            raise RunDirectoryError(
-                f"{self.path}: manifest.json does not name the kind of its metrics; an earlier version of Atoll made "
-                "this run, start it again",
-                code="old-run-directory",
-            )
         return str(self.manifest["metrics_kind"])
 
     @property

@@ -15,7 +15,7 @@ from atoll.store.files import is_temporary, remove_temporary_files, replace_file
 from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
-SCHEMA = 1
+SCHEMA = 2  # of the files of a run directory; the manifest, the result and the pointers carry it
 RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
 INCOMPLETE_START = {"lock", "manifest.json"}  # the files of a run that was killed before config.toml was written
 
