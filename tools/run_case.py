@@ -54,13 +54,31 @@ NEW: dict[str, Any] = {
     "start": "atoll.run.launch:start",
     "node_app": "atoll.deploy.flower.node_program:app",
     "on_grid": "atoll.deploy.flower.engine:on_grid",
+    "site_file": 'name = "{name}"\nserver = "localhost:8443"\n\n[share]\nlabels = true\n',
     "tables": {"network": "simulation"},
-    "settings": {"nevofed.link_add": "connection_add", "nevofed.link_delete": "connection_delete"},
+    "settings": {
+        "nevofed.link_add": "connection_add",
+        "nevofed.link_delete": "connection_delete",
+        "nevofed.max_links": "max_connections",
+        "realtime.offer": "snapshots",
+        "decnas.offer": "snapshots",
+        "netadapt.offer": "snapshots",
+    },
 }
 
 # Keys of events, results and checkpoints: old -> new. "SECTION:KEY" renames in one section of the canonical results
 # only ("rounds:network"), "KEY" in all of them.
-KEYS: dict[str, str] = {"state:network": "clock", "state:clock": "now"}
+KEYS: dict[str, str] = {
+    "state:network": "clock",
+    "state:clock": "now",
+    "rounds:network": "simulation",
+    "links": "connections",
+    "settings:offer": "snapshots",
+    "settings:link_add": "connection_add",
+    "settings:link_delete": "connection_delete",
+    "settings:max_links": "max_connections",
+    "strays": "unexpected_replies",
+}
 
 NAMES = {"old": OLD, "new": NEW}
 
