@@ -71,8 +71,10 @@ NEW: dict[str, Any] = {
 KEYS: dict[str, str] = {
     "state:network": "clock",
     "state:clock": "now",
+    "state:climb": "ascent",
     "rounds:network": "simulation",
     "links": "connections",
+    "link_ends": "connection_ends",
     "settings:offer": "snapshots",
     "settings:link_add": "connection_add",
     "settings:link_delete": "connection_delete",
