@@ -57,7 +57,12 @@ NEW: dict[str, Any] = {
 
 # Keys of events, results and checkpoints: old -> new. "SECTION:KEY" renames in one section of the canonical results
 # only ("rounds:network"), "KEY" in all of them.
-KEYS: dict[str, str] = {"climb": "ascent", "contenders": "candidates", "judged": "evaluated", "settings:offer": "snapshots"}
+KEYS: dict[str, str] = {
+    "climb": "ascent",
+    "contenders": "candidates",
+    "judged": "evaluated",
+    "settings:offer": "snapshots",
+}
 
 NAMES = {"old": OLD, "new": NEW}
 
