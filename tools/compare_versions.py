@@ -64,8 +64,11 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 def in_new_keys(value: Any, section: str) -> Any:
     """Results of the old version with the keys of the new one."""
     if isinstance(value, dict):
+        # `network` is a table of the virtual network's times, and the name of a network in decnas' metrics.
+        kept = {key for key, one in value.items() if key == "network" and not isinstance(one, dict)}
         return {
-            KEYS.get(f"{section}:{key}", KEYS.get(key, key)): in_new_keys(one, section) for key, one in value.items()
+            key if key in kept else KEYS.get(f"{section}:{key}", KEYS.get(key, key)): in_new_keys(one, section)
+            for key, one in value.items()
         }
     return [in_new_keys(one, section) for one in value] if isinstance(value, list) else value
 

@@ -63,6 +63,8 @@ NEW: dict[str, Any] = {
         "realtime.offer": "snapshots",
         "decnas.offer": "snapshots",
         "netadapt.offer": "snapshots",
+        "decnas.judged": "evaluated",
+        "netadapt.judged": "evaluated",
     },
 }
 
@@ -71,7 +73,9 @@ NEW: dict[str, Any] = {
 KEYS: dict[str, str] = {
     "state:network": "clock",
     "state:clock": "now",
-    "state:climb": "ascent",
+    "climb": "ascent",
+    "contenders": "candidates",
+    "judged": "evaluated",
     "rounds:network": "simulation",
     "links": "connections",
     "link_ends": "connection_ends",

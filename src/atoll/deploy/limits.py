@@ -19,7 +19,7 @@ from atoll.errors import AtollError
 
 METHODS = "atoll.methods."
 # Work that several methods share: allowed wherever a method is.
-SHARED_JOBS = ("atoll.clients", "atoll.methods.measure", "atoll.methods.set_fedavg")
+SHARED_JOBS = ("atoll.clients",)
 LONGEST_ARCHITECTURE = 1_000_000  # characters; longer than any reasonable description of a network
 MANY = 10**15  # larger numbers are not printed
 COPIES = 4  # training holds weights, gradients, momentum and the reply
