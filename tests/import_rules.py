@@ -7,7 +7,7 @@ each rule over a small module that violates it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,6 +117,30 @@ class Module:
             return f"{owner}.{node.attr}" if owner else ""
         return ""
 
+    def public_classes(self) -> Iterator[str]:
+        for node in self.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
+
+    def private_uses(self) -> Iterator[tuple[int, str]]:
+        """Private names of other modules of the package that this one imports or reads."""
+        for line, name in self.imports():
+            if is_within(name, PACKAGE) and is_private(name.rpartition(".")[2]):
+                yield line, name
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and isinstance(node.value, ast.Name):
+                name = self.dotted(node)
+                if is_within(name, PACKAGE):
+                    yield node.lineno, name
+
+    def top_level_imports(self) -> Iterator[str]:
+        """Modules that are imported when this one is, those for type checkers left out."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield from (f"{self.source_of(node)}.{alias.name}" for alias in node.names)
+
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
@@ -129,6 +153,29 @@ Rule = Callable[[Module], Found]
 
 def is_within(name: str, *packages: str) -> bool:
     return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def package_edges(modules: Iterable[Module]) -> dict[str, set[str]]:
+    """First-level package (or module) -> those that it imports when it is loaded."""
+    edges: dict[str, set[str]] = {}
+    for module in modules:
+        found = {name.split(".")[1] for name in module.top_level_imports() if name.startswith(f"{PACKAGE}.")}
+        edges.setdefault(module.package, set()).update(found - {module.package})
+    return edges
+
+
+def cycle(edges: Mapping[str, set[str]]) -> list[str]:
+    """The packages that can reach themselves, sorted; empty if there is no cycle."""
+    reach = {name: set(targets) for name, targets in edges.items()}
+    while True:
+        longer = {name: found.union(*(reach.get(one, set()) for one in found)) for name, found in reach.items()}
+        if longer == reach:
+            return sorted(name for name, found in reach.items() if name in found)
+        reach = longer
 
 
 def _imports_of(module: Module, *packages: str) -> Found:

@@ -142,3 +142,39 @@ def test_the_command_line_starts_without_torch() -> None:
     modules = [Module.read(path, SOURCE) for path in FILES]
     light = [module.name for module in modules if module.package in LIGHT and not is_within(module.name, *HEAVY)]
     assert not loads(light, "torch")
+
+
+MODULES = [Module.read(path, SOURCE) for path in FILES]
+
+
+def test_packages_import_each_other_in_one_direction_only() -> None:
+    """Imports at the top of a module, outside `TYPE_CHECKING`: what Python needs to load it."""
+    edges = import_rules.package_edges(MODULES)
+    assert {"run", "methods"} <= edges.keys() and "run" in edges["api"], "the check itself sees no imports"
+    assert import_rules.cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
+    assert import_rules.cycle(edges) == []
+
+
+def test_no_public_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        for name in module.public_classes():
+            places.setdefault(name, []).append(module.name)
+    assert "Federation" in places
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_three_modules_with_a_common_prefix_are_a_package() -> None:
+    families: dict[tuple[str, str], list[str]] = {}
+    for module in MODULES:
+        package, _, name = module.name.rpartition(".")
+        families.setdefault((package, name.partition("_")[0]), []).append(name)
+    assert {family: names for family, names in families.items() if len(names) > 2} == {}
+
+
+def test_private_names_stay_in_their_module() -> None:
+    """Nothing imports `_name` from another module of the package, nor reads it from an imported module or class."""
+    used = [f"{module.name}:{line} {name}" for module in MODULES for line, name in module.private_uses()]
+    broken = Module.parse("atoll.run.loop", "from atoll.store import _json\nfrom atoll.store import files\nfiles._x")
+    assert len(list(broken.private_uses())) == 2
+    assert used == []

@@ -11,7 +11,7 @@ from atoll.core.messages import Payload, TaskSize, Tensors
 from atoll.deploy.limits import Limits
 
 ARCHITECTURE = {"space": "fixed", "model": "mlp", "input": [4], "classes": 2, "hidden": [3]}  # 15 + 8 weights
-TRAIN, EVALUATE = "atoll.methods.fedavg:train", "atoll.methods.measure:evaluate"
+TRAIN, EVALUATE = "atoll.methods.fedavg:train", "atoll.clients.jobs:evaluate"
 
 
 def task(**changed: Any) -> Payload:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload, Reply, Task, Tensors
 from atoll.deploy.limits import Limits
+from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.deploy.site import Site, SiteNode
-from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, TooFewReplies
 from atoll.federation.replies import Replies
 from atoll.methods.nevofed import NEvoFed, NEvoFedState

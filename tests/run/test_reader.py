@@ -45,7 +45,7 @@ def copy(run: Run, tmp_path: Path) -> Path:
 
 def test_the_form_of_a_result(run: Run) -> None:
     result = run.result
-    assert result["schema"] == 1 and result["method"] == "fedavg" and result["status"] == "finished"
+    assert result["schema"] == 2 and result["method"] == "fedavg" and result["status"] == "finished"
     assert (result["seed"], result["rounds"]) == (1, 2) and result["wall_seconds"] > 0
     (candidate,) = result["candidates"]
     assert candidate.keys() == {"id", "architecture", "objectives", "picks", "weights", "clients"}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from atoll.core import wire
 from atoll.core.messages import Payload, TaskSize
 from atoll.deploy.bundle import installed
-from atoll.deploy.site_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
+from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.federation.executor import perform, stream_name, words
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import tomli_w
 import torch
 from torch import nn
 
-from atoll.config import to_toml
 from atoll.devices import DeviceProfile
 from atoll.devices.table import LayerRow, LayerTable, LayerWork
 from atoll.spaces.layers import Conv2d
@@ -135,8 +135,8 @@ def _row(layer: LayerWork, seconds: float, watts: float | None) -> LayerRow:
 
 def profile_text(profile: DeviceProfile, remark: str) -> str:
     """A profile as TOML text that `atoll.devices.device_profile` can read."""
-    plain = profile.model_dump(mode="json", exclude={"layers"})
-    parts = [f"# {remark}\n{to_toml(plain)}"]
+    plain = profile.model_dump(mode="json", exclude={"layers"}, exclude_none=True)
+    parts = [f"# {remark}\n{tomli_w.dumps(plain)}"]
     for row in profile.layers.root:
-        parts.append(f"[[layers]]\n{to_toml(row.model_dump(mode='json', exclude_none=True))}")
+        parts.append(f"[[layers]]\n{tomli_w.dumps(row.model_dump(mode='json', exclude_none=True))}")
     return "\n".join(parts)
