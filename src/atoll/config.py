@@ -46,7 +46,7 @@ class EngineSettings(BaseModel):
     deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
     ray_address: str | None = None  # ray: host:port of a cluster's head; None: a cluster of this machine alone
     federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
-    sites: int | None = Field(default=None, ge=1)  # flower: begin with so many sites; None: all must be there
+    sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected
     wait: float = Field(default=90.0, gt=0)  # flower: seconds that are waited for a site that is not connected
 
     @field_validator("name")

@@ -113,7 +113,7 @@ def _data(table: Mapping[str, Any], other: str | Mapping[str, Any] | None) -> Ra
     if other is None:
         return dict(table)
     named = name_or_folder(other) if isinstance(other, str) else other
-    if named.get("name") == IN_MEMORY:  # it is dealt out already
+    if named.get("name") == IN_MEMORY:  # it is assigned to clients already
         return dict(named)
     return {key: table[key] for key in PARTITIONING if key in table} | dict(named)
 
