@@ -53,7 +53,7 @@ def letter(order: int = 0, memory: int | None = None, run: str = RUN, **changes:
         "preparation": {},
     }
     frame = np.frombuffer(wire.encode(inner | changes), np.uint8)
-    return wire.encode({"run": run, "order": order, "letter": frame})
+    return wire.encode({"run": run, "order": order, "message": frame})
 
 
 def ask(site: SiteNode, frame: bytes) -> Payload:

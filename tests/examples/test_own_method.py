@@ -16,6 +16,7 @@ import atoll
 from atoll import spaces
 from atoll.clients import Client
 from atoll.clients.jobs import TRAIN
+from atoll.deploy.flower.engine import on_grid
 from atoll.errors import Paused, SiteError
 from atoll.federation.executor import find_job
 from atoll.registry import names
@@ -98,7 +99,9 @@ def test_a_site_that_allows_its_jobs(tmp_path: Path, method: str) -> None:
     sites = ThreeSites(tmp_path / "sites")
     allow(sites, MODULES[method])
     here = launch.start(sites.experiment(method, "local", **SHORT[method]), tmp_path / "here")
-    there = launch.start(sites.experiment(method, "flower", **SHORT[method]), tmp_path / "there", grid=sites.grid())
+    there = launch.start(
+        sites.experiment(method, "flower", **SHORT[method]), tmp_path / "there", open_engine=on_grid(sites.grid())
+    )
     assert outcome(there) == outcome(here)
 
 
@@ -106,5 +109,5 @@ def test_a_site_that_does_not_allow_its_jobs_says_so(tmp_path: Path) -> None:
     sites = ThreeSites(tmp_path / "sites")
     experiment = sites.experiment("fedprox", "flower", **SHORT["fedprox"])
     with pytest.raises((Paused, SiteError)) as caught:
-        launch.start(experiment, tmp_path / "there", grid=sites.grid())
+        launch.start(experiment, tmp_path / "there", open_engine=on_grid(sites.grid()))
     assert "own_method.fedprox:train" in str(caught.value) and "limits.jobs" in str(caught.value)

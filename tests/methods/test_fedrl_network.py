@@ -63,7 +63,7 @@ def _under_way(path: Path) -> int:
     with RunDirectory.reopen(path) as directory:
         saved = directory.last_checkpoint()
     assert saved is not None
-    return len(saved["federation"]["network"]["travelling"])
+    return len(saved["federation"]["clock"]["travelling"])
 
 
 def test_any_number_of_workers(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_nothing_is_kept_of_the_search_while_the_found_network_is_trained(tmp_pa
     with RunDirectory.reopen(tmp_path / "run") as directory:
         saved = directory.last_checkpoint()
     assert saved is not None
-    assert saved["federation"]["network"]["travelling"]  # there are replies that nobody wants any more
+    assert saved["federation"]["clock"]["travelling"]  # there are replies that nobody wants any more
     assert saved["state"]["past_weights"] == saved["state"]["past_alphas"] == saved["state"]["past_keys"] == {}
 
 

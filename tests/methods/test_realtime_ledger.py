@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from atoll.core import wire
-from atoll.core.messages import Task
+from atoll.core.messages import Payload, Task
 from atoll.data import Federated
 from atoll.federation.base import Federation, Transport
 from atoll.federation.transport import Envelope, Outcome
@@ -56,6 +57,9 @@ class Recorder:
             if outcome.order in self._by_order:
                 self._by_order[outcome.order].up = len(wire.encode(outcome.payload or {}, digests=False))
         return outcomes
+
+    def saved(self, memory: Mapping[str, Payload]) -> None:
+        self.inner.saved(memory)
 
     def abandon(self, order: int) -> None:
         self.inner.abandon(order)

@@ -112,7 +112,7 @@ def test_a_log_that_changed_is_noticed(logs: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir("/")  # the run remembers where its logs are
     resume(tmp_path / "run", rounds=3, data=DATA)
     (logs / "bus_1.csv").write_text(LOGS["car_1"], encoding="utf-8")
-    with refused(RunDirectoryError, "run-changed", "data.network"):
+    with refused(RunDirectoryError, "run-changed", "data.links"):
         resume(tmp_path / "run", rounds=4, data=DATA)
 
 

@@ -35,7 +35,7 @@ def table(**network: Any) -> dict[str, Any]:
 
 
 def test_absent_is_no_network_and_a_complete_table_comes_back_from_toml(tmp_path: Path) -> None:
-    assert resolve({"method": "fedavg", "data": {"name": "digits"}}).network is None
+    assert resolve({"method": "fedavg", "data": {"name": "digits"}}).simulation is None
     network = {
         "traces": "lte",
         "transport": {"bus": 3, "car": 7},
@@ -46,12 +46,14 @@ def test_absent_is_no_network_and_a_complete_table_comes_back_from_toml(tmp_path
     experiment = resolve(table(**network))
     (tmp_path / "again.toml").write_text(dump(experiment), encoding="utf-8")
     assert resolve(read_file(tmp_path / "again.toml"), complete=True) == experiment
-    assert resolve(table()).network == SimulationSettings()
-    assert resolve(table(traces="lte", transport="bus")).network == SimulationSettings(traces="lte", transport=["bus"])
+    assert resolve(table()).simulation == SimulationSettings()
+    assert resolve(table(traces="lte", transport="bus")).simulation == SimulationSettings(
+        traces="lte", transport=["bus"]
+    )
 
 
 FAULTS: list[tuple[dict[str, Any], str, str]] = [
-    ({"trace": "lte"}, "unknown-setting", "network.trace"),
+    ({"trace": "lte"}, "unknown-setting", "simulation.trace"),
     ({"traces": "lte", "bandwidth": 5.0}, "invalid-setting", "simulation.bandwidth"),
     ({"speed": 5.0, "device": "phone"}, "invalid-setting", "simulation.device"),
     ({"transport": ["bus"]}, "invalid-setting", "simulation.transport"),
@@ -77,7 +79,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"staleness": ["a"]}, "invalid-setting", "simulation.staleness = ['a']"),
     ({"staleness": [1e308, 1e308]}, "invalid-setting", "simulation.staleness = [1e+308, 1e+308]"),
     ({"bandwidth": 1e-320}, "invalid-setting", "simulation.bandwidth = 1e-320"),
-    ({"bandwidth": 1.0, "latency": 1.7e308}, "invalid-setting", "network.latency = 1.7e+308"),
+    ({"bandwidth": 1.0, "latency": 1.7e308}, "invalid-setting", "simulation.latency = 1.7e+308"),
     ({"deadline": 0}, "invalid-setting", "simulation.deadline = 0"),
 ]
 
@@ -169,7 +171,7 @@ def test_links_that_cannot_be(logs: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"traces": "lte"}, logs, DataError, "lte-folder-missing", [logs, "lte_4g_logs"]),
         ({"traces": str(logs), "transport": ["tram"]}, None, ConfigError, "unknown-transport", ["'tram'", "'train'"]),
         ({"traces": str(logs), "transport": {"bus": 3}}, None, ConfigError, "transport-count-differs", [3, 10]),
-        ({"latency": 1.0}, None, ConfigError, "latency-without-link", ["network.latency"]),
+        ({"latency": 1.0}, None, ConfigError, "latency-without-link", ["simulation.latency"]),
     ]
     for settings, data_dir, error, code, named in cases:
         with refused(error, code, *named):

@@ -111,7 +111,7 @@ def _fixed(settings: SimulationSettings, profile: DeviceProfile | None) -> Link:
         return Link(Trace.constant(profile.downlink, latency), Trace.constant(profile.uplink, latency))
     if latency:
         raise ConfigError(
-            "network.latency is set without traces, bandwidth or device: there is nothing to be slow on",
+            "simulation.latency is set without traces, bandwidth or device: there is nothing to be slow on",
             code="latency-without-link",
         )
     return Link()

@@ -37,7 +37,7 @@ class NoGrid:
 @pytest.mark.parametrize("open_engine", [None, on_grid(NoGrid())])  # type: ignore[arg-type]
 def test_a_virtual_network_on_sites_is_refused_before_anything_starts(tmp_path: Path, open_engine: Any) -> None:
     with refused(ConfigError, "real-network-engine", "simulation"):
-        launch.start(experiment(network={"dropout": 0.1}), tmp_path / "run", open_engine=open_engine)
+        launch.start(experiment(simulation={"dropout": 0.1}), tmp_path / "run", open_engine=open_engine)
     assert list(tmp_path.iterdir()) == []
 
 

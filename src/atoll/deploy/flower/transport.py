@@ -137,7 +137,7 @@ class FlowerTransport(Transport):
         }
         # Two layers: a node that lacks tensors of the inner one can still read who asks.
         inner = np.frombuffer(wire.encode(encoded, held), np.uint8)
-        return wire.encode({"run": context.run, "order": envelope.order, "letter": inner}, digests=False)
+        return wire.encode({"run": context.run, "order": envelope.order, "message": inner}, digests=False)
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
