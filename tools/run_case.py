@@ -84,6 +84,7 @@ KEYS: dict[str, str] = {
     "settings:link_delete": "connection_delete",
     "settings:max_links": "max_connections",
     "strays": "unexpected_replies",
+    "audit": "test_evaluation",
 }
 
 NAMES = {"old": OLD, "new": NEW}
