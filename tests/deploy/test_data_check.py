@@ -45,7 +45,7 @@ def test_gaps_and_text_are_noted_but_not_refused(tmp_path: Path) -> None:
         ("rows.csv", "", "rows.csv"),
         ("rows.csv", "x,label\n", "rows.csv"),
         ("rows.csv", "x,outcome\n1,0\n2,1\n", "'label'"),
-        ("rows.txt", "x,label\n1,0\n", ""),
+        ("rows.txt", "x,label\n1,0\n", "CSV"),
         ("rows.csv", "x,label\n1,0\n2\n", "line 3"),
     ],
 )

@@ -16,7 +16,7 @@ ANSWERS = 6  # two of a round, so at least three rounds were seen
 PROGRAM = """
 import sys, atoll
 from atoll.testing import made_table
-atoll.algorithms("realtime", made_table(clients=3), out=sys.argv[1], workers=0, rounds=int(sys.argv[2]), population=2,
+atoll.search("realtime", made_table(clients=3), out=sys.argv[1], workers=0, rounds=int(sys.argv[2]), population=2,
              widths=[6, 4], batch=8, test_every=0)
 """
 
