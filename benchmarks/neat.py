@@ -27,8 +27,8 @@ import numpy as np
 # In place of this folder, in which this very file would be taken for neat-python.
 sys.path[0] = str(Path(__file__).resolve().parent.parent / "tests")
 import neat
-from algorithms.neat.oracle import from_neat, neat_answers, neat_config
 
+from algorithms.neat.oracle import from_neat, neat_answers, neat_config
 from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.evaluation import outputs
 from atoll.algorithms.neat.population import Population, joined

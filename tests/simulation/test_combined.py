@@ -30,6 +30,7 @@ class TestVirtualNetworkOnWorkersWithJournal(EngineContract):
         return network(data, 2, seed, Journal(self.folder / str(self.opened)), deadline=deadline)
 
 
+@pytest.mark.soak
 class TestKillOnWorkers(JournalContract):
     """In real time the order in which workers answer may differ; the journal remembers it."""
 

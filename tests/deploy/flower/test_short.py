@@ -51,6 +51,7 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
         yield Connected(root, real)
 
 
+@pytest.mark.deploy
 def test_two_sites_give_the_same_result_as_one_place(connected: Connected, tmp_path: Path) -> None:
     rounds: list[int] = []
 
