@@ -10,6 +10,7 @@
     │       └── RunLocked             another process is using it
     ├── TooFewReplies             a round that cannot continue; the loop repeats it with other clients
     │   └── NotResumable            the cause is the run's settings, so resuming would not help
+    ├── ExportError               an exported network does not answer as the original does
     ├── Paused                    the run stopped and can be resumed          exit code 3
     ├── RunDamaged                files of a run directory fail verification  exit code 4
     └── WireError                 bytes that are not a valid payload
@@ -33,6 +34,10 @@ class AtollError(Exception):
     def __init__(self, text: str, *, code: str = "") -> None:
         super().__init__(text)
         self.code = code
+
+    def lines(self) -> list[str]:
+        """What the command line prints: one line, with the code."""
+        return [f"{self} [{self.code}]" if self.code else str(self)]
 
 
 class UserError(AtollError):
@@ -83,6 +88,10 @@ class Paused(AtollError):
         self.resumable = resumable
 
 
+class ExportError(AtollError):
+    """An exported network does not answer as the original does; nothing was written."""
+
+
 class RunDamaged(AtollError):
     """Files of a run directory fail verification, and no intact checkpoint remains."""
 
@@ -95,7 +104,7 @@ class WireError(AtollError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The hint of a message about an unknown name: the closest known name, then all of them."""
-    choices = sorted(known)
+    choices = sorted(set(known))
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
     return f"{hint}known: {', '.join(choices) if choices else 'none'}"

@@ -9,10 +9,16 @@ import pytest
 
 from atoll.data import catalog
 from atoll.data.files.export import export
-from atoll.data.files.folder import read_folder
+from atoll.data.files.folder import agreement_of, judge, open_folder, source_of
 from atoll.data.settings import DataSettings
+from atoll.data.source import Source
 from atoll.errors import DataError
 from refusals import refused
+
+
+def read(folder: Path) -> Source:
+    found = judge(open_folder(settings(folder)), settings(folder))
+    return source_of(found, agreement_of(found))
 
 
 def settings(folder: Path) -> DataSettings:
@@ -28,7 +34,7 @@ def test_a_table_comes_back_bit_by_bit(tmp_path: Path) -> None:
     written = export("wine", tmp_path / "out", ["north", "south", "west"], None, None, seed=1)
     assert [path.name for path, _ in written] == ["north.csv", "south.csv", "west.csv"]
     assert sum(rows for _, rows in written) == 178 and max(rows for _, rows in written) <= 60
-    there, here = read_folder(settings(tmp_path / "out")), catalog.read("wine", None)
+    there, here = read(tmp_path / "out"), catalog.read("wine", None)
     assert there.schema.features == here.schema.features and there.group_names == ("north", "south", "west")
     # Class names are sorted when read from files; these are in that order already.
     assert there.schema.classes == here.schema.classes
@@ -38,7 +44,7 @@ def test_a_table_comes_back_bit_by_bit(tmp_path: Path) -> None:
 def test_images_come_back_bit_by_bit(tmp_path: Path) -> None:
     written = export("digits", tmp_path / "out", None, 2, "iid", seed=1)
     assert [path.name for path, _ in written] == ["client-000.npz", "client-001.npz"]
-    there, here = read_folder(settings(tmp_path / "out")), catalog.read("digits", None)
+    there, here = read(tmp_path / "out"), catalog.read("digits", None)
     assert there.schema == here.schema
     assert np.array_equal(in_order(there.x, there.y), in_order(here.x, here.y))
 

@@ -72,5 +72,5 @@ def test_images_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_a_client_with_one_image(tmp_path: Path) -> None:
     paint(grey_folder(tmp_path) / "west" / "dark" / "0.png", 0)
-    with refused(DataError, "too-few-rows", "'west'"):
+    with refused(DataError, "too-few-rows", "west' has 1 row"):
         take(tmp_path)

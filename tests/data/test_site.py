@@ -20,13 +20,14 @@ from atoll.rng import stream
 from refusals import refused
 
 SEED = 4
+OWN = DataSettings(name=SITES)
 
 
 def same_as_together(together: Path, places: dict[str, Path], **settings: Any) -> None:
     """Every part of every client, the schema, and the scaling, to the bit."""
     whole = load(DataSettings(folder=str(together), **settings), SEED)
     own = DataSettings(name=SITES, **settings)
-    agreement = agree({name: describe(places[name], own) for name in sorted(places)})
+    agreement = agree({name: describe(places[name], own) for name in sorted(places)}, own)
     assert whole.names == sorted(places)
     prepared = {name: prepare(places[name], agreement, own, name, SEED) for name in sorted(places)}
     found = [one.moments() for one in prepared.values()]
@@ -76,15 +77,15 @@ def test_a_site_is_one_client(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("x,label\n1,0\n2,1\n")
     with refused(DataError, "several-site-files", tmp_path):
-        open_site(tmp_path)
+        open_site(tmp_path, OWN)
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     with refused(DataError, "no-data-files", nothing):
-        open_site(nothing)
+        open_site(nothing, OWN)
 
 
 def table(**changes: Any) -> dict[str, Any]:
-    return {"kind": "csv", "features": ["x", "z"], "text": {}, "labels": [0, 1]} | changes
+    return {"kind": "table", "features": ["x", "z"], "text": {}, "labels": [0, 1]} | changes
 
 
 def images(*size: int) -> dict[str, Any]:
@@ -107,8 +108,8 @@ def test_a_site_that_differs_from_most(other: dict[str, Any], code: str, named: 
     found = differences(described)
     assert list(found) == ["b"] and found["b"].code == code and named in str(found["b"])
     with refused(DataError, code, "site 'b'", "site 'a'", named):
-        agree(described)
-    assert agree({name: described[name] for name in ("a", "c")}).classes == ["0", "1", "2"]
+        agree(described, OWN)
+    assert agree({name: described[name] for name in ("a", "c")}, OWN).classes == ["0", "1", "2"]
 
 
 def test_images_of_another_size() -> None:
@@ -124,16 +125,16 @@ def test_names_given_with_the_data() -> None:
     for classes in (["yes", "no"], None):
         other = DataDescription.model_validate(archive | {"classes": classes})
         with refused(DataError, "names-differ", "site 'b'", "site 'a'"):
-            agree({"a": first, "b": other})
-    assert agree({"a": first}, declared=["no", "yes"]).classes == ["no", "yes"]
+            agree({"a": first, "b": other}, OWN)
+    assert agree({"a": first}, OWN.model_copy(update={"classes": ("no", "yes")})).classes == ["no", "yes"]
     with refused(DataError, "unknown-class", "site 'a'", "'yes'"):
-        agree({"a": first}, declared=["no"])
+        agree({"a": first}, OWN.model_copy(update={"classes": ("no",)}))
 
 
 def test_one_class_in_all() -> None:
     one = DataDescription.model_validate(table(labels=[0]))
     with refused(DataError, "single-class", "'0'"):
-        agree({"a": one, "b": one})
+        agree({"a": one, "b": one}, OWN)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_one_class_in_all() -> None:
         None,
         {},
         [1],
-        {"kind": "csv"},
+        {"kind": "table"},
         {"kind": ["csv"]},
         table(labels="no"),
         table(labels=[]),

@@ -15,8 +15,9 @@ from refusals import refused
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("x,z,label\n1,2,ill\n3,4,well\n5,6,ill\n")
     found = look(tmp_path, "label", "north")
-    assert (found.rows, found.form, found.columns) == (3, "2 columns", ("x", "z"))
-    assert (found.classes, found.per_class, found.note) == (("ill", "well"), (2, 1), "")
+    assert (found.summary.rows, found.summary.form) == (3, "2 columns")
+    assert [column.name for column in found.summary.columns] == ["x", "z"]
+    assert found.summary.classes == {"ill": 2, "well": 1} and found.lines() == []
     assert look(tmp_path / "rows.csv", "label", "north") == found
 
 
@@ -24,19 +25,28 @@ def test_a_table(tmp_path: Path) -> None:
 def test_one_class_is_enough_for_a_site(tmp_path: Path, labels: tuple[str, str]) -> None:
     (tmp_path / "rows.csv").write_text(f"x,label\n1,{labels[0]}\n2,{labels[1]}\n")
     found = look(tmp_path, "label", "north")
-    assert (found.classes, found.per_class) == ((labels[0],), (2,))
+    assert found.summary.classes == {labels[0]: 2} and found.lines() == []
 
 
 def test_images(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.zeros((4, 8, 8), np.float32), y=np.array([0, 1, 1, 2]))
     found = look(tmp_path, "label", "north")
-    assert (found.rows, found.form, found.per_class) == (4, "images of 1 x 8 x 8", (1, 2, 1))
+    assert (found.summary.rows, found.summary.form) == (4, "images of 1 x 8 x 8")
+    assert found.summary.classes == {"0": 1, "1": 2, "2": 1}
 
 
-def test_gaps_and_text_are_noted_but_not_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("x,z,label\n1,,0\n3,red,1\n")
+def test_all_that_experiments_must_allow_for_is_shown_at_once(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("x,z,day,label\n1,,2024-03-31,0\n3,red,2024-04-01,1\n")
     found = look(tmp_path, "label", "north")
-    assert found.rows == 2 and "experiments must allow for this" in found.note
+    assert [problem.code for problem in found.problems] == ["missing-value", "column-not-numeric", "date-column"]
+    assert found.settings == {"missing": "mean", "categories": "onehot", "dates": {"day": ["days"]}}
+    assert found.summary.rows == 2 and 'missing = "mean"' in found.lines()
+
+
+def test_what_no_setting_solves_is_refused_with_all_problems(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("x,label\n1,0.5\n,1.5\n")
+    with refused(DataError, "continuous-label", "0.5"):
+        look(tmp_path, "label", "north")
 
 
 @pytest.mark.parametrize(

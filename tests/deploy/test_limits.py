@@ -75,7 +75,7 @@ def test_traps(changed: dict[str, Any], words: str) -> None:
     assert reason is not None and words in reason and "\n" not in reason and len(reason) < 400
 
 
-UPDATE = "atoll.methods.nevofed:update"
+UPDATE = "atoll.methods.nevofed.clients:update"
 
 
 def test_a_declared_population_counts_for_each_step() -> None:
@@ -122,7 +122,7 @@ def test_methods_are_a_list_of_what_is_allowed() -> None:
         (("fedavg",), "atoll.methods.fedavg:train", True),
         (("fedavg",), "atoll.clients.jobs:train", True),
         (("fedavg",), "atoll.clientsx:train", False),
-        (("fedavg",), "atoll.methods.nevofed:update", False),
+        (("fedavg",), "atoll.methods.nevofed.clients:update", False),
         (("fedavg",), "atoll.methods.decnas.clients:tune", False),
         (("fedavg",), "atoll.methods.choice_search:train", False),
         (("fedavg",), "atoll.methods.fedavg_other:train", False),

@@ -21,8 +21,8 @@ from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_
 from atoll.deploy.site import Site, SiteNode
 from atoll.errors import AtollError, TooFewReplies
 from atoll.federation.replies import Replies
-from atoll.methods.nevofed import NEvoFed, NEvoFedState
-from atoll.methods.nevofed_config import NEvoFedConfig
+from atoll.methods.nevofed.search import NEvoFed, NEvoFedState
+from atoll.methods.nevofed.settings import NEvoFedConfig
 from atoll.rng import stream
 from atoll.testing import made_table
 from refusals import refused
@@ -144,7 +144,7 @@ def test_a_population_larger_than_declared_is_refused_by_the_job(tmp_path: Path)
             return Replies((Reply(task, error="no answer") for task in tasks), len(tasks), what=what)
 
     with pytest.raises(TooFewReplies):
-        method.step(NEvoFedState(0, {}, {}), cast(Any, Silent()), stream(1, "test"))
+        method.step(NEvoFedState(0, {}, {}, [], -1.0, 0, {}, {}), cast(Any, Silent()), stream(1, "test"))
     [task] = sent
     site = node(tmp_path, Limits())
     honest = {"method": "nevofed", "job": task.job, "payload": task.payload, "size": asdict(task.size)}

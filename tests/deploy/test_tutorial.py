@@ -54,7 +54,7 @@ def test_three_hospitals_on_one_laptop(tmp_path: Path) -> None:
         shell.wait()
     assert shell.returncode == 0, said + (place / "server.log").read_text()
     assert said.count("online") == 3 and "WRONG" not in said
-    assert (place / "run" / "result.json").exists() and (place / "run" / "explained-high" / "formula.txt").exists()
+    assert (place / "run" / "result.json").exists() and (place / "run" / "explained-global" / "formula.txt").exists()
     assert "site south was removed" not in said and "is not allowed here (limits.methods allows: nevofed)" in said
     server = (place / "server.log").read_text()
     assert server.rstrip().endswith("stopped") and "site west is connected" in server

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll.core.messages import Schema, Tensors
+from atoll.core.messages import Tensors
 from atoll.errors import RunDamaged, RunDirectoryError, RunLocked
+from atoll.preparation.value import of_table
 from atoll.run.reader import load
 from atoll.store import Model, RunDirectory
 from atoll.store import directory as directory_module
 from refusals import refused
 
-SCHEMA = Schema("table", (2,), ("no", "yes"))
+PREPARATION = of_table(["u", "v"], ["no", "yes"])
 
 
 def create(path: Path) -> RunDirectory:
-    return RunDirectory.create(path, "method = 'x'\n", {"method": "x"})
+    return RunDirectory.create(path, "method = 'x'\n", {"method": "x"}, PREPARATION)
 
 
 def content(path: Path) -> dict[str, bytes]:
@@ -29,7 +30,7 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def model(number: int) -> Model:
-    return Model({"space": "made"}, Tensors({"w": np.full(3, number, np.float32)}), Tensors({}), SCHEMA)
+    return Model({"space": "made"}, Tensors({"w": np.full(3, number, np.float32)}), Tensors({}), PREPARATION)
 
 
 def test_a_new_run_and_its_files(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ def test_a_new_run_and_its_files(tmp_path: Path) -> None:
             "events.jsonl",
             "lock",
             "manifest.json",
+            "preparation.json",
             "models",
         }
 
@@ -65,7 +67,7 @@ def test_a_used_run_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_run_killed_before_it_was_one_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped before each of its first writes: the folder is either a run, or may be used for one."""
     original = directory_module.replace_file
-    for allowed in range(3):
+    for allowed in range(4):
         path = tmp_path / str(allowed)
         count = [0]
 
@@ -81,7 +83,7 @@ def test_a_run_killed_before_it_was_one_is_begun_anew(tmp_path: Path, monkeypatc
             try:
                 create(path).close()
             except KeyboardInterrupt:
-                create_again = allowed < 2
+                create_again = allowed < 3
                 patch.undo()
                 assert create_again
                 create(path).close()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from atoll.core.messages import Schema, Tensors
+from atoll.core.messages import Tensors
 from atoll.errors import RunDamaged
+from atoll.preparation.value import of_table
 from atoll.rng import stream
 from atoll.store.models import Model, load_model, save_model
 from refusals import refused
@@ -16,13 +17,13 @@ MODEL = Model(
     {"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [3]},
     Tensors({"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(1.5)}),
     Tensors({"norm.count": np.array([4.0])}),
-    Schema("table", (2,), ("no", "yes, <b>really</b>"), ("höhe", "größe")),
+    of_table(["höhe", "größe"], ["no", "yes, <b>really</b>"]),
 )
 
 
 def test_round_trip(tmp_path: Path) -> None:
     again = load_model(tmp_path / save_model(tmp_path, MODEL))
-    assert again.architecture == MODEL.architecture and again.schema == MODEL.schema
+    assert again.architecture == MODEL.architecture and again.preparation == MODEL.preparation
     for name in ("weights", "statistics"):
         before, after = getattr(MODEL, name), getattr(again, name)
         assert before.keys() == after.keys()
@@ -32,7 +33,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_the_name_is_the_content(tmp_path: Path) -> None:
     assert save_model(tmp_path, MODEL) == save_model(tmp_path, MODEL)
     assert len(list(tmp_path.iterdir())) == 1
-    other = Model(MODEL.architecture, MODEL.weights, Tensors({}), MODEL.schema)
+    other = Model(MODEL.architecture, MODEL.weights, Tensors({}), MODEL.preparation)
     assert save_model(tmp_path, other) != save_model(tmp_path, MODEL)
 
 

@@ -1,4 +1,5 @@
-"""`atoll datasets`: list, fetch and export data sets; `atoll partition`: the classes that each client holds."""
+"""`atoll data`: check data; `atoll datasets`: list, fetch and export data sets; `atoll partition`: the classes of each
+client; `atoll devices`: device profiles."""
 
 from __future__ import annotations
 
@@ -63,6 +64,41 @@ def export(
     called = None if names is None else [word.strip() for word in names.split(",")]
     for path, rows in write_files(name, out, called, clients, partition, seed, data_dir):
         tell(f"{path}: {rows:,} rows")
+
+
+data_app = typer.Typer(help="Own data: check it before a run.", no_args_is_help=True)
+
+
+@data_app.callback()
+def data() -> None:
+    """Own data: check it before a run."""
+
+
+@data_app.command()
+def check(
+    target: Annotated[str, typer.Argument(help="A folder or file of own data, an experiment file, or a data set.")],
+    data_dir: DataDir = None,
+    settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Report everything that is wrong with data, the settings that solve it, and what the data holds."""
+    import json
+
+    from atoll.data.files.check import check as check_data
+    from atoll.report.tables import check_tables
+    from atoll.run.assemble import assemble_data
+
+    data_settings, seed = assemble_data(target, {}, settings or [])
+    report = check_data(data_settings, seed, data_dir)
+    if as_json:
+        tell(json.dumps(report.plain(), indent=1))
+    else:
+        for line in report.lines():
+            tell(line)
+        for table in check_tables(report):
+            out_console.print(table, highlight=False)
+    if report.problems:
+        raise typer.Exit(ConfigError.exit_code)
 
 
 def partition(

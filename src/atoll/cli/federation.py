@@ -18,7 +18,7 @@ from atoll.report.terminal import cell
 
 if TYPE_CHECKING:
     from atoll.deploy.bundle import Bundle
-    from atoll.deploy.data_check import DataSummary
+    from atoll.deploy.data_check import SiteCheck
 
 
 @contextmanager
@@ -155,7 +155,9 @@ site_app = typer.Typer(help="A site of a real federation: join it with data that
 SHARED = """\
 what the server will get from this site, when a run asks for it:
   - names of the columns and classes, how many rows there are for training, validation and test
-  - the number, mean and variance of each column, if the run scales all sites alike (scale = "federated")
+  - the different words of text columns, and the first day of columns of dates, unless the run leaves these columns out
+  - the number, mean and variance of each column and its values for gaps, if the run scales all sites alike
+    (scale = "federated")
   - updates of models trained here, and how many rows they classify correctly
   - versions of Python and of the packages in use
 what stays here: every row. What a run may ask for is limited by {file}"""
@@ -194,13 +196,13 @@ def join(
         run_node(bundle, data.resolve(), tell, stop, label=label)
 
 
-def _show_summary(bundle: Bundle, summary: DataSummary) -> None:
-    columns = f" ({', '.join(summary.columns[:6])}{', ...' if len(summary.columns) > 6 else ''})"
+def _show_summary(bundle: Bundle, found: SiteCheck) -> None:
+    summary = found.summary
+    columns = f" ({', '.join(one.name for one in summary.columns[:6])}{', ...' if len(summary.columns) > 6 else ''})"
     tell(f"site '{bundle.site.name}': {summary.rows:,} rows, {summary.form}{columns if summary.columns else ''}")
-    counted = (f"{name}: {count:,}" for name, count in zip(summary.classes, summary.per_class, strict=True))
-    tell(f"classes: {', '.join(counted)}")
-    if summary.note:
-        tell(f"note: {summary.note}")
+    tell(f"classes: {', '.join(f'{name}: {count:,}' for name, count in summary.classes.items())}")
+    for line in found.lines():
+        tell(line)
     for line in SHARED.format(file=bundle.file).splitlines():
         tell(line)
 

@@ -17,10 +17,12 @@ from atoll.data import rows as storage
 from atoll.data.naming import group_by_id
 from atoll.data.partition import Indices, natural
 from atoll.data.preprocess import Floats, Scaling
-from atoll.data.rows import ClientRows, Preparation, centralise, prepare
-from atoll.data.source import Missing, Scale, make_source
+from atoll.data.rows import ClientRows, PreparationRules, centralise, prepare
+from atoll.data.settings import checked_settings
+from atoll.data.source import Missing, make_source
 from atoll.data.split import Blocks, Shares
 from atoll.errors import DataError
+from atoll.preparation.value import Preparation, Scale, parse
 
 Labels = npt.NDArray[np.int64]
 
@@ -52,17 +54,19 @@ class Federated:
     schema       the shape of every client's rows
     names        the clients, in order; stable for the same data and partition
     benchmark    pseudo-clients that hold slices of the official test set (part "test" only); never among `names`
+    held_out     clients whose rows all serve to test the result (part "test" only); never among `names`
     client_rows  the arrays and the index
     """
 
-    def __init__(self, schema: Schema, client_rows: ClientRows, share_labels: bool = False) -> None:
+    def __init__(self, client_rows: ClientRows, share_labels: bool = False) -> None:
         """Usually called by `from_arrays` or `atoll.data.load`."""
-        self.schema = schema
+        self.schema = client_rows.preparation.row_schema
         self.client_rows = client_rows
         self.names = client_rows.names
         self.benchmark = client_rows.benchmark
+        self.held_out = client_rows.held_out
         self.share_labels = share_labels
-        self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark])}
+        self._holder = {name: index for index, name in enumerate([*self.names, *self.benchmark, *self.held_out])}
         if len(self._holder) != len(client_rows.bounds):
             raise DataError(
                 "two clients have the same name; every client needs a name of its own", code="duplicate-client-name"
@@ -107,8 +111,33 @@ class Federated:
                 f"{len(groups)} client ids for {len(source.y)} rows; give every row the id of its client",
                 code="client-ids-mismatch",
             )
-        preparation = Preparation(split, blocks, scale, logarithm, missing)
-        return cls(source.schema, prepare(source, natural(groups), names, preparation, seed), share_labels)
+        rules = PreparationRules(split, blocks, scale, logarithm, missing)
+        return cls(prepare(source, natural(groups), names, rules, seed), share_labels)
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, *, seed: int = 1, **settings: Any) -> Federated:
+        """A federation from a folder of own data: one file per client. `settings` are those of `[data]`:
+        `from_folder("hospitals", missing="mean", label="outcome")`."""
+        from atoll.data.loading import load
+
+        return load(checked_settings({"folder": str(folder), **settings}), seed)
+
+    @classmethod
+    def from_dataframe(cls, frame: Any, client: str, *, test: Any = None, seed: int = 1, **settings: Any) -> Federated:
+        """A federation from a DataFrame (pandas, polars, or a dict of columns) whose column `client` names the client
+        of each row. `test` has rows that no client holds: another DataFrame, or a file or folder. `settings` are those
+        of `[data]`: `from_dataframe(frame, client="hospital", label="outcome")`."""
+        from atoll.data.files.folder import judge, open_frame
+        from atoll.data.loading import settle_files
+
+        if isinstance(test, (str, Path)):
+            settings, test = {**settings, "test": str(test)}, None
+        found = checked_settings({"folder": "DataFrame", "client_column": client, **settings})
+        return settle_files(judge(open_frame(frame, found, test), found), seed)[0]
+
+    def holders(self) -> tuple[list[str], list[str], list[str]]:
+        """The names of clients, of benchmark slices and of clients that are held out."""
+        return self.names, self.benchmark, self.held_out
 
     @property
     def rows(self) -> int:
@@ -134,13 +163,24 @@ class Federated:
         held = np.take(self.client_rows.y, self.client_rows.rows_of(self.client(name)._holder, "train"))
         return tuple(np.bincount(held, minlength=self.schema.outputs).tolist())
 
+    @property
+    def preparation(self) -> Preparation:
+        """How raw rows become the rows of a network that serves all clients."""
+        return self.client_rows.preparation
+
+    def preparation_of(self, name: str) -> Preparation:
+        """The same with the statistics of one client, for a network of its own."""
+        if self.preparation.scale != "client":
+            return self.preparation
+        return self.preparation.with_statistics(self.client_rows.statistics_of(self.client(name)._holder))
+
     def info(self, name: str) -> ClientInfo:
         """What the server may know of a client: its labels only if the data settings share them."""
         return ClientInfo(name, self.sizes(name), self.schema, self.labels(name) if self.share_labels else None)
 
     def centralised(self) -> Federated:
         """The same rows, parts and scale, all held by one client, for training on centralised data."""
-        return Federated(self.schema, centralise(self.client_rows), self.share_labels)
+        return Federated(centralise(self.client_rows), self.share_labels)
 
     def digest(self) -> str:
         """SHA-256 over the arrays and the index."""
@@ -153,7 +193,8 @@ class Federated:
         for array in (held.x, held.y, held.rows, held.bounds, held.scaling.mean, held.scaling.deviation):
             digest.update(f"{array.dtype.str}{array.shape};".encode())
             digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-        digest.update(repr((self.schema, self.names, self.benchmark, held.scaling.logarithm)).encode())
+        about = (self.schema, self.names, self.benchmark, held.scaling.logarithm)
+        digest.update(repr(about + ((self.held_out,) if self.held_out else ())).encode())
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:
@@ -169,18 +210,16 @@ class Federated:
         """The federation as arrays and plain data, the arguments of `put_together`."""
         held = self.client_rows
         arrays = {"x": held.x, "y": held.y, "rows": held.rows, "bounds": held.bounds}
+        if len(held.fill):
+            arrays["fill"] = held.fill
         if len(held.scaling.mean):
             arrays |= {"mean": held.scaling.mean, "deviation": held.scaling.deviation}
         index = {
-            "schema": {
-                "kind": self.schema.kind,
-                "shape": list(self.schema.shape),
-                "classes": list(self.schema.classes),
-                "features": list(self.schema.features),
-            },
             "names": self.names,
             "benchmark": self.benchmark,
+            "held_out": self.held_out,
             "logarithm": held.scaling.logarithm,
+            "preparation": self.preparation.plain(),
             "share_labels": self.share_labels,
             "digest": self.digest(),
         }
@@ -199,14 +238,20 @@ class Federated:
             scaling,
             index["names"],
             index["benchmark"],
+            index["held_out"],
+            parse(index["preparation"], "data"),
+            arrays.get("fill", nothing),
         )
-        federated = cls(_schema(index["schema"]), client_rows, index["share_labels"])
+        federated = cls(client_rows, index["share_labels"])
         federated._digest = index["digest"]
         return federated
 
     def __repr__(self) -> str:
         shape = "x".join(str(size) for size in self.schema.shape)
-        test = f" + {len(self.client_rows.rows) - self.rows:,} test" if self.benchmark else ""
+        tested = sum(self.sizes(name)["test"] for name in self.benchmark)
+        test = f" + {tested:,} test" if tested else ""
+        if self.held_out:
+            test += f", {len(self.held_out)} clients held out"
         return (
             f"Federated({len(self.names):,} clients, {self.schema.kind} rows of {shape}, "
             f"{self.schema.outputs} classes, {self.rows:,} rows{test})"
@@ -220,16 +265,14 @@ def _plain(values: Any) -> Array:
     return array.astype(np.str_) if words else array
 
 
-def _schema(saved: dict[str, Any]) -> Schema:
-    return Schema(saved["kind"], tuple(saved["shape"]), tuple(saved["classes"]), tuple(saved["features"]))
-
-
-def histogram(federated: Federated) -> Indices:
-    """Rows per client (in the order of `names`) and class, over all parts; benchmark slices are not clients."""
+def histogram(federated: Federated, held_out: bool = False) -> Indices:
+    """Rows per client (in the order of `names`, or of those that are `held_out`) and class, over all parts; benchmark
+    slices are not clients."""
     held = federated.client_rows
-    bounds = held.bounds[: len(federated.names)]
+    first = len(held.bounds) - len(federated.held_out)
+    bounds = held.bounds[first:] if held_out else held.bounds[: len(federated.names)]
     classes = federated.schema.outputs
     sizes = bounds[:, 3] - bounds[:, 0]
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    labels = held.y[held.rows[: federated.rows]]
+    labels = held.y[held.rows[bounds[0, 0] : bounds[-1, 3]]] if len(bounds) else held.y[:0]
     return np.bincount(owner * classes + labels, minlength=len(sizes) * classes).reshape(len(sizes), classes)

@@ -23,10 +23,11 @@ from atoll.core.messages import Array
 from atoll.data.partition import Indices, Partition
 from atoll.data.source import Source
 from atoll.errors import DataError
+from atoll.preparation.images import fit_image
+from atoll.preparation.value import ImageForm, Preparation
 
 IN_MEMORY = 1 << 30
 CHANNELS = 3
-MARGIN = 256 / 224  # `crop`: the shorter side is resized to this times the size before the centre is cropped
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 Fit = Literal["stretch", "crop"]
 
@@ -53,6 +54,10 @@ class ImageFiles:
     size: int
     fit: Fit
 
+    def preparation(self, classes: Sequence[str]) -> Preparation:
+        form = ImageForm(channels=CHANNELS, height=self.size, width=self.size, fit=self.fit)
+        return Preparation(kind="image", image=form, classes=list(classes))
+
     def decode(self, numbers: Indices) -> Array:
         """The pixels of these images, (rows, 3, size, size), in memory or mapped from a file."""
         shape = (len(numbers), CHANNELS, self.size, self.size)
@@ -66,12 +71,11 @@ class ImageFiles:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
     def _fill(self, pixels: Array, numbers: Indices) -> None:
-        change = _FITS[self.fit]
         for row, number in enumerate(numbers.tolist()):
             path = self.root / self.names[number]
             with open_image(path) as image:
                 try:
-                    pixels[row] = np.moveaxis(np.asarray(change(image.convert("RGB"), self.size)), 2, 0)
+                    pixels[row] = np.moveaxis(np.asarray(fit_image(image.convert("RGB"), self.size, self.fit)), 2, 0)
                 except (OSError, ValueError, SyntaxError) as error:
                     raise DataError(
                         f"'{path}' is a damaged image ({error}); replace or remove it", code="unreadable-picture"
@@ -152,25 +156,3 @@ def appended(x: Array, more: Array) -> Array:
 def first_place(folder: Path, places: Sequence[str], needed: Callable[[Path], bool]) -> Path | None:
     """The first of these sub-folders for which `needed` is true."""
     return next((folder / place for place in places if needed(folder / place)), None)
-
-
-def _stretch(image: Any, size: int) -> Any:
-    return image.resize((size, size), _smooth())
-
-
-def _crop(image: Any, size: int) -> Any:
-    """Resize so that the shorter side is a little longer than `size`, then crop the centre."""
-    wide, high = image.size
-    factor = max(size, round(size * MARGIN)) / min(wide, high)
-    wide, high = max(size, round(wide * factor)), max(size, round(high * factor))
-    left, top = (wide - size) // 2, (high - size) // 2
-    return image.resize((wide, high), _smooth()).crop((left, top, left + size, top + size))
-
-
-def _smooth() -> Any:
-    from PIL import Image
-
-    return Image.Resampling.BILINEAR
-
-
-_FITS: dict[Fit, Callable[[Any, int], Any]] = {"stretch": _stretch, "crop": _crop}

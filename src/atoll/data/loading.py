@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from atoll.data import catalog, partition
 from atoll.data.federated import Federated
-from atoll.data.files.folder import read_folder
+from atoll.data.files.folder import Examination, agreement_of, judge, open_folder, source_of
+from atoll.data.files.suggestions import refuse_problems
 from atoll.data.image_files import decode_images
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
-from atoll.data.rows import Preparation, prepare
+from atoll.data.rows import PreparationRules, prepare
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
 from atoll.errors import DataError, nearest
@@ -30,7 +32,61 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
 
 def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
     """The federation, and the settings with every default filled in."""
-    source = _read(settings, data_dir)
+    if settings.name is None:
+        return settle_files(judge(open_folder(settings), settings), seed)
+    source = catalog.read(settings.name, data_dir, settings.size, settings.attributes)
+    return settle_source(without(source, settings.exclude or ()), settings, seed)
+
+
+def settle_files(found: Examination, seed: int) -> tuple[Federated, DataSettings]:
+    """The same for own data that has been examined."""
+    refuse_problems(found)
+    agreement = agreement_of(found)
+    federated, decided = settle_source(source_of(found, agreement), found.settings, seed)
+    if not federated.held_out or decided.partition != "natural":
+        return federated, decided
+    # Who is held out is known only now. The others decide the words, codes and first dates of columns.
+    by_others = agreement_of(found, federated.held_out)
+    if by_others == agreement:
+        return federated, decided
+    return settle_source(source_of(found, by_others, federated.held_out), found.settings, seed)
+
+
+def settle_source(source: Source, settings: DataSettings, seed: int) -> tuple[Federated, DataSettings]:
+    """The same for data that has been read."""
+    found = assign(source, settings, seed)
+    rules = preparation_rules(settings, found.source)
+    size = None if source.images is None else source.images.size
+    ready, assigned = decode_images(found.source, found.partition)
+    places = {name: place for place, name in enumerate(found.names)}
+    held_out = {name: np.sort(assigned.client(places[name])) for name in found.held_out}
+    names = [name for name in found.names if name not in held_out]
+    inside = _pieces(assigned, [places[name] for name in names]) if held_out else assigned
+    client_rows = prepare(ready, inside, names, rules, seed, held_out)
+    decided = {
+        "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
+        "partition": found.rule.text(),
+        "clients": len(found.names),
+        "holdout_clients": tuple(found.held_out) or None,
+        "test": None if settings.test is None else str(Path(settings.test).resolve()),
+        "size": size,
+        **asdict(rules),
+    }
+    return Federated(client_rows, settings.share_labels), settings.model_copy(update=decided)
+
+
+class AssignedRows(NamedTuple):
+    """Which client has which rows, before they are prepared; those `held_out` are among `names`."""
+
+    source: Source
+    rule: PartitionRule
+    partition: Partition
+    names: list[str]
+    held_out: list[str]
+
+
+def assign(source: Source, settings: DataSettings, seed: int) -> AssignedRows:
+    """Limit the rows, assign them to clients, and choose the clients that are held out."""
     if settings.only is not None:
         source = only(source, settings.only)
     if settings.rows is not None:
@@ -39,26 +95,17 @@ def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None
         source = _cap_test(source, settings.test_rows, stream(seed, "test_rows"))
     rule = parse_partition(settings.partition or ("iid" if source.groups is None else "natural"))
     assigned, names = assign_rows(source, rule, settings.clients, stream(seed, "partition"))
-    prepared = preparation(settings, source)
-    size = None if source.images is None else source.images.size
-    source, assigned = decode_images(source, assigned)
-    client_rows = prepare(source, assigned, names, prepared, seed)
-    decided = {
-        "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
-        "partition": rule.text(),
-        "clients": len(names),
-        "size": size,
-        **asdict(prepared),
-    }
-    return Federated(source.schema, client_rows, settings.share_labels), settings.model_copy(update=decided)
+    found = AssignedRows(source, rule, assigned, names, _held_out(settings, names, seed))
+    _check_trained(found)
+    return found
 
 
-def preparation(settings: DataSettings, source: Source) -> Preparation:
+def preparation_rules(settings: DataSettings, source: Source) -> PreparationRules:
     """The settings of the preparation, with the data set's defaults for those left out."""
     defaults = source.defaults
     usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
     usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
-    return Preparation(
+    return PreparationRules(
         split=settings.split or usual_split,
         blocks=settings.blocks or defaults.blocks,
         scale=settings.scale or usual_scale,
@@ -103,24 +150,88 @@ def _natural(source: Source, wanted: int | None, rng: Generator) -> tuple[Partit
             f"data.clients = {wanted}: the data has {len(names)} natural clients; use at most {len(names)}",
             code="too-many-clients",
         )
-    chosen = np.sort(rng.permutation(len(names))[:wanted])
-    pieces = [assigned.client(int(client)) for client in chosen]
+    chosen = np.sort(rng.permutation(len(names))[:wanted]).tolist()
+    return _pieces(assigned, chosen), [names[client] for client in chosen]
+
+
+def _held_out(settings: DataSettings, names: Sequence[str], seed: int) -> list[str]:
+    """The clients that only test the result, in the order of all clients."""
+    wanted = settings.holdout_clients
+    if wanted is None:
+        return []
+    if isinstance(wanted, float):
+        count = max(1, round(wanted * len(names)))
+        chosen = set(stream(seed, "holdout").permutation(len(names))[:count].tolist())
+        found = [name for place, name in enumerate(names) if place in chosen]
+    else:
+        known = set(names)
+        for name in wanted:
+            if name not in known:
+                raise DataError(
+                    f"data.holdout_clients: there is no client '{name}'; {nearest(name, names)}", code="unknown-client"
+                )
+        chosen_names = set(wanted)
+        found = [name for name in names if name in chosen_names]
+    if len(found) >= len(names):
+        raise DataError(
+            f"data.holdout_clients holds out {len(found)} of {len(names)} clients; leave some to learn from",
+            code="no-client-named",
+        )
+    return found
+
+
+def _check_trained(found: AssignedRows) -> None:
+    """Refuse a class that only clients have that are held out: no network could learn it."""
+    if not found.held_out:
+        return
+    labels = {name: np.unique(found.source.y[found.partition.client(at)]) for at, name in enumerate(found.names)}
+    outside = set(found.held_out)
+    trained = np.concatenate([own for name, own in labels.items() if name not in outside])
+    for name in found.held_out:
+        for other in np.setdiff1d(labels[name], trained).tolist():
+            raise DataError(
+                f"data.holdout_clients: '{name}' has the class '{found.source.schema.classes[other]}', and no client "
+                "that trains has it; hold out others, or leave this one out with data.exclude",
+                code="untrained-class",
+            )
+
+
+def _pieces(assigned: Partition, places: Sequence[int]) -> Partition:
+    pieces = [assigned.client(place) for place in places]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-    return Partition(np.concatenate(pieces), offsets), [names[int(client)] for client in chosen]
+    return Partition(np.concatenate(pieces), offsets)
+
+
+def without(source: Source, names: Sequence[str]) -> Source:
+    """The rows of all natural clients but these."""
+    if not names:
+        return source
+    _check_known(source, names, "data.exclude")
+    left_out = set(names)
+    left = [name for name in source.group_names if name not in left_out]
+    if not left:
+        raise DataError("data.exclude leaves out every client; name fewer", code="no-client-named")
+    return only(source, left)
+
+
+def _check_known(source: Source, names: Sequence[str], setting: str) -> None:
+    if source.groups is None:
+        raise DataError(f"{setting}: this data set has no natural clients; leave it out", code="no-natural-clients")
+    known = set(source.group_names)
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"{setting}: there is no client '{name}'; {nearest(name, source.group_names)}", code="unknown-client"
+            )
 
 
 def only(source: Source, names: Sequence[str]) -> Source:
     """The rows of these natural clients, in the order of the data."""
-    if source.groups is None:
-        raise DataError("data.only: this data set has no natural clients; leave it out", code="no-natural-clients")
-    for name in names:
-        if name not in source.group_names:
-            raise DataError(
-                f"data.only: there is no client '{name}'; {nearest(name, source.group_names)}", code="unknown-client"
-            )
-    if not names:
-        raise DataError("data.only is empty; name at least one client, or leave it out for all", code="no-client-named")
-    places = [place for place, name in enumerate(source.group_names) if name in names]
+    _check_known(source, names, "data.only")
+    if source.groups is None or not names:
+        raise DataError("data.only names no client; name some, or leave it out for all", code="no-client-named")
+    wanted = set(names)
+    places = [place for place, name in enumerate(source.group_names) if name in wanted]
     new_place = np.full(len(source.group_names), -1)
     new_place[places] = np.arange(len(places))
     kept = np.flatnonzero(np.isin(source.groups, places))
@@ -128,12 +239,6 @@ def only(source: Source, names: Sequence[str]) -> Source:
     groups = new_place[source.groups[kept]]
     parts = None if source.parts is None else source.parts[kept]
     return replace(source, x=source.x[kept], y=source.y[kept], groups=groups, group_names=chosen, parts=parts)
-
-
-def _read(settings: DataSettings, data_dir: str | Path | None) -> Source:
-    if settings.name is not None:
-        return catalog.read(settings.name, data_dir, settings.size, settings.attributes)
-    return read_folder(settings)
 
 
 def _cap_training(source: Source, rows: int, rng: Generator) -> Source:

@@ -7,7 +7,6 @@ the offset where each client starts, so ten thousand clients cost two arrays.
 from __future__ import annotations
 
 import heapq
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -41,16 +40,6 @@ class Partition(NamedTuple):
     def owners(self) -> Indices:
         """The client of every entry of `rows`."""
         return np.repeat(np.arange(self.clients), self.sizes)
-
-
-def check_rows(rows: int, path: Path) -> None:
-    """Refuse a client's file that has too few rows to train on."""
-    if rows < MINIMUM:
-        held = "no rows" if rows == 0 else "only one row"
-        raise DataError(
-            f"'{path}' has {held}; every client needs at least {MINIMUM}: add rows or leave the file out",
-            code="too-few-rows",
-        )
 
 
 def by_owner(owner: Indices, clients: int) -> Partition:

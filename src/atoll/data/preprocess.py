@@ -8,6 +8,7 @@ Tables are scaled feature by feature, images channel by channel. A constant feat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -17,8 +18,9 @@ import numpy.typing as npt
 
 from atoll.core.messages import Array
 from atoll.data.partition import Indices
-from atoll.data.source import Missing, Scale
+from atoll.data.source import Missing
 from atoll.errors import DataError
+from atoll.preparation.value import Scale, Statistics
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -110,13 +112,33 @@ def to_float(stored: Array, logarithm: bool) -> Floats:
     return values
 
 
-def fill_missing(
-    x: Array, rows: Indices, bounds: Indices, names: list[str], rule: Missing, features: tuple[str, ...]
-) -> Array:
-    """`x` without NaN; `x` itself if it has none.
+def statistics(fill: Array | None, mean: Array, deviation: Array) -> Statistics:
+    """The statistics of a preparation; `mean` and `deviation` have one row, or none."""
+    return Statistics(
+        fill=None if fill is None else fill.tolist(),
+        mean=mean[0].tolist() if len(mean) else [],
+        deviation=deviation[0].tolist() if len(deviation) else [],
+    )
+
+
+def fill_values(x: Array, rows: Indices, bounds: Indices, rule: Missing) -> Floats:
+    """Each client's value for gaps in every feature, one row per client; no rows if gaps are refused.
 
     `mean` and `median` are over the client's own training rows; a feature without a value there becomes 0.
     """
+    width = math.prod(x.shape[1:])
+    if rule == "refuse" or x.dtype.kind != "f":
+        return np.zeros((0, width), np.float32)
+    fill = np.zeros((len(bounds), width), np.float32)
+    for client in range(len(bounds) if rule != "zero" else 0):
+        fill[client] = _centre(x[rows[bounds[client, 0] : bounds[client, 1]]].reshape(-1, width), rule)
+    return fill
+
+
+def fill_missing(
+    x: Array, rows: Indices, bounds: Indices, names: list[str], fill: Floats, features: tuple[str, ...]
+) -> Array:
+    """`x` with each client's fill values in place of NaN; `x` itself if it has none."""
     if x.dtype.kind != "f":
         return x
     flat_x: Array = x.reshape(len(x), -1)
@@ -124,18 +146,14 @@ def fill_missing(
     holes = np.any(gaps, axis=1)
     if not holes.any():
         return x
-    if rule == "refuse":
+    if not len(fill):
         raise DataError(_refusal(gaps, rows, bounds, names, features), code="missing-value")
     filled = x.copy()
-    if rule == "zero":
-        return np.nan_to_num(filled, copy=False, nan=0.0)
     flat = filled.reshape(len(x), -1)
     for client in range(len(bounds)):
         own = rows[bounds[client, 0] : bounds[client, 3]]
         broken = own[holes[own]]
-        if len(broken):
-            train = flat[rows[bounds[client, 0] : bounds[client, 1]]]
-            flat[broken] = np.where(gaps[broken], _centre(train, rule), flat[broken])
+        flat[broken] = np.where(gaps[broken], fill[client], flat[broken])
     return filled
 
 
@@ -155,7 +173,7 @@ def _refusal(gaps: Array, rows: Indices, bounds: Indices, names: list[str], feat
     where = f"'{features[column]}'" if column < len(features) else f"number {column}"
     place = np.flatnonzero(rows == row)
     client = int(np.searchsorted(bounds[:, 3], place[0], side="right")) if len(place) else -1
-    who = f"client '{names[client]}'" if client >= 0 else "the test rows"
+    who = f"client '{names[client]}'" if client >= 0 else "a client"
     return (
         f"{who} has missing values, the first in feature {where}; "
         "set data.missing to 'mean', 'median' or 'zero' to fill them, or remove these rows"

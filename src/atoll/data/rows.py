@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ import numpy as np
 from atoll.core.messages import PARTS, Array, Part
 from atoll.data.image_files import appended
 from atoll.data.partition import Indices, Partition
-from atoll.data.preprocess import Floats, Scaling, fill_missing, fit
-from atoll.data.source import Missing, Scale, Source
+from atoll.data.preprocess import Floats, Scaling, fill_missing, fill_values, fit, statistics
+from atoll.data.source import Missing, Source
 from atoll.data.split import Blocks, Shares, as_published, split
 from atoll.errors import DataError
+from atoll.preparation.value import Preparation, Scale, Statistics, parse
 
 INDEX = "federated.json"
-FORMAT = 1
+FORMAT = 2
 
 
 def write(folder: Path, arrays: dict[str, Array], index: dict[str, Any]) -> None:
@@ -92,7 +93,7 @@ EVERYBODY = "everybody"
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PreparationRules:
     """What is done with the rows after they are assigned to clients."""
 
     split: Shares = (0.6, 0.2, 0.2)
@@ -106,7 +107,9 @@ class Preparation:
 class ClientRows:
     """The rows of all clients: holder `i` has `rows[bounds[i, p]:bounds[i, p + 1]]` in part `p`.
 
-    The holders are the clients, in the order of `names`, then the benchmark slices, which have a test part only.
+    The holders are the clients, in the order of `names`, then the benchmark slices and the clients that are held out,
+    which have a test part only. `preparation` is what a global model knows of raw rows; `fill` has each holder's own
+    values for gaps, or no rows.
     """
 
     x: Array
@@ -116,6 +119,15 @@ class ClientRows:
     scaling: Scaling
     names: list[str]
     benchmark: list[str]
+    held_out: list[str]
+    preparation: Preparation
+    fill: Floats
+
+    def statistics_of(self, holder: int) -> Statistics:
+        """What one client knows of its own rows."""
+        fill = self.fill[holder] if len(self.fill) else None
+        row = holder if len(self.scaling.mean) > 1 else 0
+        return statistics(fill, self.scaling.mean[row : row + 1], self.scaling.deviation[row : row + 1])
 
     def rows_of(self, holder: int, part: Part) -> Indices:
         number = PARTS.index(part)
@@ -127,11 +139,20 @@ class ClientRows:
 
 
 def prepare(
-    source: Source, partition: Partition, names: Sequence[str], preparation: Preparation, seed: int
+    source: Source,
+    partition: Partition,
+    names: Sequence[str],
+    rules: PreparationRules,
+    seed: int,
+    held_out: Mapping[str, Indices] | None = None,
 ) -> ClientRows:
-    """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling."""
-    names = list(names)
-    if preparation.blocks == "official":
+    """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling.
+
+    All rows of the clients that are `held_out` are test rows, and nothing is learned from them: their gaps, like those
+    of the official test set, are filled by the values of the others.
+    """
+    names, outside = list(names), held_out or {}
+    if rules.blocks == "official":
         if source.parts is None:
             raise DataError(
                 "data.blocks = 'official': this data has no published parts; use random or contiguous",
@@ -139,9 +160,8 @@ def prepare(
             )
         rows, bounds = as_published(partition, source.parts, names)
     else:
-        rows, bounds = split(partition, source.y, names, preparation.split, seed, preparation.blocks)
-    x = fill_missing(source.x, rows, bounds, names, preparation.missing, source.schema.features)
-    y = source.y
+        rows, bounds = split(partition, source.y, names, rules.split, seed, rules.blocks)
+    x, y = source.x, source.y
     benchmark: list[str] = []
     if source.test is not None:
         slices = _slices(len(source.test[1]))
@@ -149,15 +169,51 @@ def prepare(
         bounds = np.concatenate([bounds, len(rows) + slices])
         rows = np.concatenate([rows, len(y) + np.arange(len(source.test[1]))])
         x, y = appended(x, source.test[0]), np.concatenate([y, source.test[1]])
+    for own in outside.values():
+        start = len(rows)
+        bounds = np.concatenate([bounds, [[start, start, start, start + len(own)]]])
+        rows = np.concatenate([rows, own])
+    fill = fill_values(x, rows, bounds[: len(names)], rules.missing)
+    sizes = bounds[: len(names), 1] - bounds[: len(names), 0]
+    shared_fill = pooled_fill(fill, sizes)
+    if shared_fill is not None:
+        fill = np.concatenate([fill, np.repeat(shared_fill[None], len(bounds) - len(names), axis=0)])
+    x = fill_missing(x, rows, bounds, [*names, *benchmark, *outside], fill, source.schema.features)
 
     def scaled_by(holder: int) -> Array:
-        # A benchmark slice has no training rows: with scale "client" it is scaled by its test rows.
+        # Other holders have no training rows: with scale "client" they are scaled by their test rows.
         part = 2 if holder >= len(names) else 0
         return np.take(x, rows[bounds[holder, part] : bounds[holder, part + 1]], axis=0)
 
-    holders = len(bounds) if preparation.scale == "client" else len(names)
-    scaling = fit(preparation.scale, preparation.logarithm, holders, scaled_by)
-    return ClientRows(x, y, rows, bounds, scaling, names, benchmark)
+    holders = len(bounds) if rules.scale == "client" else len(names)
+    scaling = fit(rules.scale, rules.logarithm, holders, scaled_by)
+    preparation = completed(source.preparation, rules, common_statistics(rules, shared_fill, scaling))
+    return ClientRows(x, y, rows, bounds, scaling, names, benchmark, list(outside), preparation, fill)
+
+
+def pooled_fill(fill: Floats, sizes: Indices) -> Floats | None:
+    """The clients' values for gaps, averaged by their training rows; None where gaps are refused."""
+    return np.average(fill, axis=0, weights=np.maximum(sizes, 1)).astype(np.float32) if len(fill) else None
+
+
+def common_statistics(rules: PreparationRules, fill: Floats | None, scaling: Scaling) -> Statistics | None:
+    """The statistics that all clients share, and no others: None where each scales by its own.
+
+    Means and medians for gaps leave a client only where the scaling is federated, as the moments do. Elsewhere a
+    global model refuses gaps.
+    """
+    if rules.scale == "client":
+        return None
+    shared = rules.scale == "federated" or rules.missing == "zero"
+    return statistics(fill if shared else None, scaling.mean, scaling.deviation)
+
+
+def completed(preparation: Preparation, rules: PreparationRules, known: Statistics | None) -> Preparation:
+    """The preparation of raw rows with the filling and scaling that these rules and statistics mean."""
+    if known is not None and preparation.kind == "image":  # missing pixels of a new image are refused
+        known = known.model_copy(update={"fill": None})
+    found = {"logarithm": rules.logarithm, "scale": rules.scale, "statistics": known and known.model_dump()}
+    return parse({**preparation.plain(), **found}, "data")
 
 
 def centralise(held: ClientRows) -> ClientRows:
@@ -174,6 +230,7 @@ def centralise(held: ClientRows) -> ClientRows:
         rows=np.concatenate([*pieces, held.rows[first:]]),
         bounds=np.concatenate([central, held.bounds[clients:]]),
         names=[EVERYBODY],
+        fill=held.fill[:0],
     )
 
 

@@ -14,13 +14,16 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
+    ValidationError,
     field_validator,
     model_validator,
 )
 
-from atoll.data.source import Missing, Scale
+from atoll.data.source import Missing
 from atoll.data.split import Blocks, check_shares
 from atoll.errors import ConfigError, DataError, nearest
+from atoll.preparation.cells import MISSING_WORDS
+from atoll.preparation.value import DatePart, Scale
 from atoll.registry import find, names
 
 Categories = Literal["refuse", "code", "onehot"]
@@ -57,6 +60,10 @@ class DataSettings(BaseModel):
     clients: StrictInt | None = Field(None, description="default: 10; natural partition: all")
     partition: StrictStr | None = Field(None, description="iid, natural, classes:K, shards:K, dirichlet:A, quantity:A")
     only: tuple[StrictStr, ...] | None = Field(None, description="natural partition: the names of the clients to use")
+    exclude: tuple[StrictStr, ...] | None = Field(None, description="natural partition: clients that are left out")
+    holdout_clients: StrictFloat | tuple[StrictStr, ...] | None = Field(
+        None, description="whole clients that only test the result: a share of them, or their names"
+    )
     rows: StrictInt | None = Field(None, description="use this number of training rows, drawn at random by class")
     test_rows: StrictInt | None = Field(None, description="use this number of rows of the official test set")
     size: StrictInt | None = Field(None, description="celeba, imagenet: the side of the images in pixels")
@@ -77,11 +84,35 @@ class DataSettings(BaseModel):
         "default: federated for tables, none for images",
     )
     logarithm: StrictBool | None = Field(None, description="take log(1 + |x|), keeping the sign, before scaling")
+    test: StrictStr | None = Field(None, description="own data: a file or folder with test rows that no client holds")
     label: Annotated[StrictStr, Field(min_length=1)] = Field("label", description="own data: the column of the class")
     classes: tuple[StrictStr, ...] | None = Field(None, description="own data: the classes that may occur, as a check")
-    client_column: StrictStr | None = Field(None, description="own data in one CSV: the column of the client's name")
+    client_column: StrictStr | None = Field(None, description="own data in one file: the column of the client's name")
+    drop: tuple[StrictStr, ...] | None = Field(None, description="own data: columns that are not used")
     missing: Missing | None = Field(None, description="refuse, or fill with the client's mean, median, or zero")
+    missing_words: tuple[StrictStr, ...] | None = Field(
+        None, description="own data: cells that mean a missing value, besides the empty one; default na, n/a, nan, ..."
+    )
     categories: Categories = Field("refuse", description="text features: refuse, code (whole numbers), onehot")
+    max_categories: Annotated[StrictInt, Field(ge=2)] = Field(
+        50, description="own data: a text column with more different values is refused"
+    )
+    dates: dict[StrictStr, tuple[DatePart, ...]] | None = Field(
+        None, description="own data: what to make of a column of dates: days (since the first), month, weekday, hour"
+    )
+    date_order: Literal["dmy", "mdy"] = Field("dmy", description="own data: how 03/04/2024 is read")
+    units: dict[StrictStr, StrictStr] | None = Field(None, description="own data: units of columns, for model cards")
+    window: Annotated[StrictInt, Field(ge=2)] | None = Field(
+        None, description="own tables of series: this many consecutive rows make one row; the last one's label counts"
+    )
+    window_step: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        None, description="rows from one window to the next; default: the window, so that none overlap"
+    )
+    separator: Annotated[StrictStr, Field(min_length=1, max_length=1)] | None = Field(
+        None, description="own CSV: between columns; default: detected"
+    )
+    decimal: Literal[".", ","] | None = Field(None, description="own CSV: the decimal sign; default: detected")
+    encoding: StrictStr | None = Field(None, description="own CSV: utf-8, cp1252, ...; default: detected")
     share_labels: StrictBool = Field(False, description="clients report their training rows per class")
 
     @field_validator("clients", "rows", "test_rows", "size")
@@ -93,6 +124,27 @@ class DataSettings(BaseModel):
                 f"data.{info.field_name} = {value}: it must be {least} or more; raise it or leave it out",
                 code="invalid-setting",
             )
+        return value
+
+    @field_validator("holdout_clients")
+    @classmethod
+    def _holdout_leaves_some(cls, value: float | tuple[str, ...] | None) -> float | tuple[str, ...] | None:
+        if isinstance(value, float) and not 0 < value < 1:
+            raise ConfigError(
+                f"data.holdout_clients = {value}: a share of the clients is between 0 and 1; write 0.2, or names",
+                code="invalid-setting",
+            )
+        return value
+
+    @field_validator("dates")
+    @classmethod
+    def _dates_have_parts(cls, value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ...]] | None:
+        for name, parts in (value or {}).items():
+            if not parts or len(set(parts)) != len(parts):
+                raise ConfigError(
+                    f"data.dates.{name} = {list(parts)}: name one or more of days, month, weekday, hour, each once",
+                    code="invalid-setting",
+                )
         return value
 
     @field_validator("partition")
@@ -125,17 +177,54 @@ class DataSettings(BaseModel):
                 f"data.name and data.folder: {both}; give the name of a data set or a folder of own data",
                 code="not-one-data-source",
             )
-        if self.name is not None and self.client_column is not None:
+        for own in ("client_column", "test") if self.name is not None else ():
+            if getattr(self, own) is not None:
+                raise ConfigError(
+                    f"data.{own} = '{getattr(self, own)}' is for own data only; leave it out",
+                    code="inapplicable-setting",
+                )
+        for own in ("exclude", "holdout_clients") if self.name == SITES else ():
+            if getattr(self, own) is not None:
+                raise ConfigError(
+                    f"data.{own} is not for the data of real sites; leave it out, and choose sites with data.only",
+                    code="inapplicable-setting",
+                )
+        if self.window is not None and self.client_column is not None:
             raise ConfigError(
-                f"data.client_column = '{self.client_column}' is for own data only; leave it out",
+                "data.window: a window may not cross clients; give each client a file of its own, or leave out "
+                "data.client_column",
                 code="inapplicable-setting",
             )
+        if self.window_step is not None and self.window is None:
+            raise ConfigError("data.window_step is for data.window only; leave it out", code="inapplicable-setting")
         if self.folder is not None and (self.size is not None or self.attributes is not None):
             raise ConfigError(
                 "data.size and data.attributes are for celeba and imagenet only; leave them out",
                 code="inapplicable-setting",
             )
         return self
+
+    @property
+    def words_for_missing(self) -> tuple[str, ...]:
+        """The cells that mean a missing value, in lower case."""
+        if self.missing_words is None:
+            return MISSING_WORDS
+        return ("", *(word.lower() for word in self.missing_words))
+
+
+def checked_settings(table: dict[str, Any]) -> DataSettings:
+    """The settings of a table given in Python; lists and tuples are the same there."""
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    try:
+        return DataSettings.model_validate(plain)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(
+                f"data.{name}: unknown setting; {nearest(name, DataSettings.model_fields)}", code="unknown-setting"
+            ) from None
+        raise ConfigError(f"data.{name} = {first['input']!r}: {first['msg']}", code="invalid-setting") from None
 
 
 def parse_partition(text: str) -> PartitionRule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,11 +15,11 @@ from atoll.data.naming import check_names
 from atoll.data.partition import Indices
 from atoll.data.split import Blocks
 from atoll.errors import DataError
+from atoll.preparation.value import Preparation, Scale, of_images, of_table
 
 if TYPE_CHECKING:
     from atoll.data.image_files import ImageFiles
 
-Scale = Literal["none", "client", "federated"]
 Missing = Literal["refuse", "mean", "median", "zero"]
 CHANNELS = (1, 3, 4)
 
@@ -37,18 +38,23 @@ class Defaults:
 class Source:
     """`x` is channels-first in its own dtype, `y` holds class numbers. `groups` gives every row's natural client.
 
-    With `images`, `x` (also that of `test`) holds the numbers of files that are not decoded yet.
+    `preparation` says how a raw row becomes a row of `x`; filling and scaling come later. With `images`, `x` (also that
+    of `test`) holds the numbers of files that are not decoded yet.
     """
 
     x: Array
     y: Indices
-    schema: Schema
+    preparation: Preparation
     groups: Indices | None = None
     group_names: tuple[str, ...] = ()
     test: tuple[Array, Indices] | None = None
     defaults: Defaults = Defaults()
     parts: Indices | None = None  # of every row, if published: 0, 1, 2 for train, validation, test
     images: ImageFiles | None = None
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.preparation.row_schema
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,11 @@ def make_source(
     test: tuple[Array, Array] | None = None,
     defaults: Defaults = Defaults(),  # noqa: B008 - frozen
     parts: Indices | None = None,
+    preparation: Preparation | None = None,
     what: str = "x and y",
 ) -> Source:
-    """Check the arrays, move image channels first and number the classes. `what` names the data in messages."""
+    """Check the arrays, move image channels first and number the classes. `what` names the data in messages. Without a
+    `preparation`, raw rows are numbers in the order of the columns, or images as stored."""
     check_names(group_names)
     ready = channels_first(x, what)
     codes, classes = number_classes(y, class_names, what)
@@ -113,7 +121,6 @@ def make_source(
             f"{what}: {len(features)} feature names for {ready.shape[1]} columns; give one name per column",
             code="feature-names-mismatch",
         )
-    schema = Schema(kind, tuple(ready.shape[1:]), classes, features)
     checked_test = None
     if test is not None:
         test_x = channels_first(test[0], f"{what} (test)").astype(ready.dtype, copy=False)
@@ -123,13 +130,19 @@ def make_source(
                 f"{what}: the test rows have shape {test_x.shape[1:]}, the others {ready.shape[1:]}",
                 code="row-shapes-differ",
             )
-        if test_x.dtype.kind == "f" and np.isnan(test_x).any():
-            raise DataError(
-                f"{what}: the test rows hold missing values and belong to no client; fill or remove them",
-                code="missing-test-value",
-            )
         checked_test = (test_x, test_y)
-    return Source(ready, codes, schema, groups, tuple(group_names), checked_test, defaults, parts)
+    if preparation is None:
+        names = features or [f"x{place}" for place in range(ready.shape[1])]
+        shape = ready.shape[1:]
+        preparation = of_table(names, classes) if kind == "table" else of_images(shape, ready.dtype, classes)
+    return Source(ready, codes, preparation, groups, tuple(group_names), checked_test, defaults, parts)
+
+
+def channel_first_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of one image, channels first, by the rule of `channels_first`."""
+    if len(shape) == 2:
+        return (1, *shape)
+    return (shape[2], shape[0], shape[1]) if shape[2] in CHANNELS else tuple(shape)
 
 
 def channels_first(x: Array, what: str) -> Array:

@@ -125,7 +125,7 @@ def _data(bundle: Bundle, data: Path | None) -> Iterator[Finding]:
         return
     place = Path(joined["data"]) if data is None else data
     try:
-        found = look(place, joined.get("label", "label"), bundle.site.name)
+        found = look(place, joined.get("label", "label"), bundle.site.name).summary
     except DataError as problem:
         yield Finding(False, str(problem))
         return

@@ -131,9 +131,8 @@ class SiteNode:
             "digest": federated.digest(),
             "sizes": dict(federated.sizes(self.site.name)),
             "labels": list(federated.labels(self.site.name)) if shared else None,
-            "shape": list(federated.schema.shape),
-            "features": list(federated.schema.features),
             "moments": moments,
+            "fill": prepared.fill(),
         }
 
     def _notice(self, frame: bytes) -> Payload:
@@ -229,6 +228,8 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
         )
     federated = prepared.scaled(preparation["mean"], preparation["deviation"])
     bound.unlink(missing_ok=True)
+    # Stays here: where each site scales by its own statistics, a model needs them to answer this site's rows.
+    (folder / "preparation.json").write_text(json.dumps(federated.preparation_of(site.name).plain()), encoding="utf-8")
     federated.save(place)
     bound.write_text(json.dumps(name), encoding="utf-8")
     return federated.client(site.name)

@@ -37,14 +37,15 @@ class Federation:
         deadline: float | None = None,
         clock: Clock | None = None,
         journal: Journal | None = None,
+        held_out: Sequence[ClientInfo] = (),
     ) -> None:
         """`deadline`: seconds that each wait for replies lasts at most, by the clock. Without a `clock`: real time."""
         self.ledger = Ledger()
         self.deadline = deadline
         self._clock = RealTime() if clock is None else clock
         self._clients = self._clock.clients(clients)
-        self._benchmark = list(benchmark)
-        names = [info.name for info in (*clients, *benchmark)]
+        self._benchmark, self._held_out = list(benchmark), list(held_out)
+        names = [info.name for info in (*clients, *benchmark, *held_out)]
         self._dispatcher = Dispatcher(transport, names, self.ledger, self._clock, journal)
 
     @property
@@ -69,6 +70,10 @@ class Federation:
     def test_holders(self) -> list[ClientInfo]:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
         return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
+
+    def held_out(self) -> list[ClientInfo]:
+        """Clients that no method learns of: their rows only test the result."""
+        return self._held_out
 
     @property
     def busy(self) -> frozenset[str]:
@@ -107,7 +112,7 @@ class Federation:
 
     def forget(self, reply: Reply) -> None:
         """The method has discarded a late reply as stale."""
-        self.ledger.changed_its_mind("late", "stale")
+        self.ledger.changed_its_mind(reply.task.client, "late", "stale")
         self._clock.forget(reply)
 
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.core.messages import ClientInfo, Schema
 from atoll.federation.transport import Transport
+from atoll.preparation.value import Preparation
 from atoll.registry import find
 
 if TYPE_CHECKING:
@@ -40,14 +41,20 @@ class Request:
 class Engine:
     """Clients that can be reached, what is known of their data, and what carries tasks to them."""
 
-    schema: Schema
+    preparation: Preparation  # of raw rows, for models that serve all clients
     clients: Sequence[ClientInfo]
     data: DataSettings  # with everything decided that was left to the data
     about: dict[str, Any]  # for the manifest: digest, clients and rows of the data. A resumed run must find the same
     transport: Callable[[str, Path], Transport]  # for the run of this name, which writes to this directory
     benchmark: Sequence[ClientInfo] = ()  # holders of an official test set
+    held_out: Sequence[ClientInfo] = ()  # clients whose rows only test the result
     deadline: float | None = None  # real seconds that each wait for replies lasts
     journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
+    own_preparation: Callable[[str], Preparation] | None = None  # of a client, for its own model, if it is known here
+
+    @property
+    def schema(self) -> Schema:
+        return self.preparation.row_schema
 
 
 def find_engine(name: str) -> Callable[[Request], Any]:

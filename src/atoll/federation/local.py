@@ -48,7 +48,8 @@ def local_federation(
 ) -> Federation:
     """All clients of `data` on this machine. The parameters are those of `local_transport` and `Federation`."""
     transport = local_transport(data, seed, workers, device, preload)
-    return Federation(transport, *clients_of(data), deadline, clock, journal)
+    clients, benchmark, held_out = clients_of(data)
+    return Federation(transport, clients, benchmark, deadline, clock, journal, held_out)
 
 
 def local_transport(
@@ -64,9 +65,10 @@ def local_transport(
     return WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
 
 
-def clients_of(data: Federated) -> tuple[list[ClientInfo], list[ClientInfo]]:
-    """The clients of `data`, and those that hold its benchmark's test set."""
-    return [data.info(name) for name in data.names], [data.info(name) for name in data.benchmark]
+def clients_of(data: Federated) -> tuple[list[ClientInfo], list[ClientInfo], list[ClientInfo]]:
+    """The clients of `data`, those that hold its benchmark's test set, and those that are held out."""
+    clients, benchmark, held_out = ([data.info(name) for name in names] for names in data.holders())
+    return clients, benchmark, held_out
 
 
 class SerialTransport(Transport):
@@ -307,11 +309,13 @@ def engine_of(request: Request, transport: Callable[[Federated], Transport]) -> 
         federated, settings = settle(request.data, request.seed, request.data_dir)
     if request.centralised:
         federated = federated.centralised()
-    clients, benchmark = clients_of(federated)
+    clients, benchmark, held_out = clients_of(federated)
     return Engine(
-        schema=federated.schema,
+        preparation=federated.preparation,
+        own_preparation=None if request.centralised else federated.preparation_of,
         clients=clients,
         benchmark=benchmark,
+        held_out=held_out,
         data=settings,
         about={"digest": federated.digest(), "clients": len(clients), "rows": federated.rows},
         deadline=request.engine.deadline,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
+from atoll.extras import require
 from atoll.federation import executor
 from atoll.federation.engines import Engine, Request
 from atoll.federation.executor import Executor, TaskEncoder
@@ -162,12 +163,8 @@ def _connect(address: str | None, workers: int | None) -> Any:
     if any(name in os.environ for name in TOKEN) or (Path.home() / ".ray" / "auth_token").exists():
         # Ray does so by itself for a cluster it starts, and not for one it joins.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError(
-            "engine ray: the package ray is missing; install it with: pip install 'atoll[ray]'", code="ray-missing"
-        ) from None
+    import ray
+
     environment = {"env_vars": {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
     options: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "ignore_reinit_error": False}
     if address is None:
@@ -195,6 +192,7 @@ def _require_answer(address: str | None) -> None:
 
 def open_engine(request: Request) -> Engine:
     """The clients of the request's data, on Ray's actors."""
+    require("ray")
     settings = request.engine
     if request.module == "__main__":
         raise ConfigError(

@@ -6,18 +6,24 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from atoll.errors import RunDamaged, RunDirectoryError
+from atoll.preparation.value import Preparation
 from atoll.store.checkpoints import Checkpoints
 from atoll.store.files import is_temporary, remove_temporary_files, replace_file
 from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
-SCHEMA = 2  # of the files of a run directory; the manifest, the result and the pointers carry it
+SCHEMA = 3  # of the files of a run directory; the manifest, the result and the pointers carry it
 RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
-INCOMPLETE_START = {"lock", "manifest.json"}  # the files of a run that was killed before config.toml was written
+INCOMPLETE_START = {
+    "lock",
+    "manifest.json",
+    "preparation.json",
+}  # the files of a run that was killed before config.toml was written
 
 
 class RunDirectory:
@@ -34,7 +40,7 @@ class RunDirectory:
         self._snapshot_files = [self._earlier_snapshots()]
 
     @classmethod
-    def create(cls, path: Path, config: str, manifest: Mapping[str, Any]) -> RunDirectory:
+    def create(cls, path: Path, config: str, manifest: Mapping[str, Any], preparation: Preparation) -> RunDirectory:
         """A new run. The folder must be missing or empty: no existing file is ever overwritten."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -47,6 +53,7 @@ class RunDirectory:
             ) from problem
         try:
             _refuse_used(path)  # again: another process may have used it before the lock was taken
+            replace_file(path / "preparation.json", _json(preparation.plain()))
             replace_file(path / "manifest.json", _json(manifest))
             replace_file(path / "config.toml", config.encode())  # last: its presence marks a run that can be resumed
             return cls(path, lock)
@@ -122,12 +129,14 @@ class RunDirectory:
         replace_file(self.path / "result.json", _json({"schema": SCHEMA, **result}))
 
     def discard(self) -> None:
-        """Remove the run's files, unless there is a checkpoint."""
+        """Remove the run's files, and its folder if that is empty then, unless there is a checkpoint."""
         if self.last_checkpoint() is None:
-            for name in ("models", "checkpoints"):
-                shutil.rmtree(self.path / name)
-            for name in ("config.toml", "manifest.json", "events.jsonl"):
+            for name in ("models", "checkpoints", "journal"):
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            for name in ("config.toml", "manifest.json", "preparation.json", "events.jsonl", "lock"):
                 (self.path / name).unlink()
+            with suppress(OSError):
+                self.path.rmdir()
 
     def close(self) -> None:
         self._events.close()

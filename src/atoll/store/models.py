@@ -1,11 +1,12 @@
-"""Model files: one safetensors file per trained network, named by content, with its architecture and schema."""
+"""Model files: one safetensors file per trained network, named by content, with its architecture and the preparation
+of raw rows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from safetensors.numpy import save as save_tensors
 from atoll.core import wire
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import RunDamaged
+from atoll.preparation.value import Preparation, parse
 from atoll.store.files import replace_file
 
 if TYPE_CHECKING:
@@ -27,18 +29,23 @@ WEIGHTS, STATISTICS = "weights/", "statistics/"
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture with its trained weights, and calibrated batch-norm statistics if it has any."""
+    """An architecture with its trained weights, calibrated batch-norm statistics if it has any, and the preparation of
+    raw rows."""
 
     architecture: dict[str, Any]
     weights: Tensors
     statistics: Tensors
-    schema: Schema
+    preparation: Preparation
+
+    @property
+    def schema(self) -> Schema:
+        return self.preparation.row_schema
 
     def module(self) -> torch.nn.Module:
-        """An ordinary torch module in evaluation mode; it works on a single row or image."""
-        from atoll.training.calibration import fixed_module
+        """An ordinary torch module in evaluation mode, for a batch of prepared rows, or a single row or image."""
+        from atoll.training.calibration import TrainedNetwork, fixed_module
 
-        return fixed_module(self.architecture, self.weights, self.statistics)
+        return TrainedNetwork(fixed_module(self.architecture, self.weights, self.statistics), len(self.schema.shape))
 
 
 def save_model(folder: Path, model: Model) -> str:
@@ -46,7 +53,7 @@ def save_model(folder: Path, model: Model) -> str:
     tensors = {WEIGHTS + name: model.weights[name] for name in model.weights}
     tensors |= {STATISTICS + name: model.statistics[name] for name in model.statistics}
     # One metadata key with canonical text: with several keys, their order in the file is undefined.
-    about = wire.canonical({"architecture": model.architecture, "schema": asdict(model.schema)})
+    about = wire.canonical({"architecture": model.architecture, "preparation": model.preparation.plain()})
     data = save_tensors(tensors, metadata={"atoll": about})
     name = f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
     path = folder / name
@@ -67,18 +74,12 @@ def load_model(path: Path) -> Model:
         tensors = load_tensors(data)
         (length,) = struct.unpack("<Q", data[:8])
         about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["atoll"])
-        schema = about["schema"]
-        architecture = about["architecture"]
+        preparation, architecture = about["preparation"], about["architecture"]
     except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as problem:
         raise RunDamaged(f"{path}: not a model file of Atoll ({problem})", code="not-a-model") from problem
     return Model(
         architecture,
         Tensors({name.removeprefix(WEIGHTS): array for name, array in tensors.items() if name.startswith(WEIGHTS)}),
         Tensors({n.removeprefix(STATISTICS): array for n, array in tensors.items() if n.startswith(STATISTICS)}),
-        Schema(
-            schema["kind"],
-            tuple(schema["shape"]),
-            tuple(schema["classes"]),
-            tuple(schema["features"]),
-        ),
+        parse(preparation, str(path)),
     )

@@ -19,6 +19,7 @@ from atoll.deploy.flower.messages import content, frame_of
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.site import Site, SiteNode
+from atoll.federation import client_cache
 from atoll.federation.base import Federation
 from atoll.federation.journal import Journal
 from atoll.federation.local import local_federation
@@ -124,7 +125,8 @@ def test_a_damaged_tensor_is_asked_for_again(sites: Sites) -> None:
         assert len(frames(sites.grid)) == 3
 
 
-def test_a_site_keeps_the_tensors_of_its_last_two_tasks(sites: Sites) -> None:
+def test_a_site_keeps_the_tensors_of_its_last_tasks(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_cache, "LIMIT", 35)  # bytes: two sets of 16, and not three
     sets = [Tensors({"a": np.full(4, number, np.float32)}) for number in range(3)]
     with sites.federation(DATA, 1) as federation:
         for weights in sets:

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Message
 
 from atoll.deploy.flower import engine as flower_engine
 from atoll.deploy.flower.engine import kept, on_grid
 from atoll.deploy.flower.messages import PREPARE, TASK, frame_of
-from atoll.errors import ConfigError, Paused, SiteError
+from atoll.errors import ConfigError, DataError, Paused, SiteError
 from atoll.run import launch
 from atoll.run.reader import Run
 from deploy.flower.thread_grid import ThreadGrid
@@ -245,7 +246,7 @@ def test_a_run_can_begin_without_a_site_that_does_not_fit(tmp_path: Path, sites:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("age,weight,dose,outcome\n1,2,3,well\n", "has only one row"),
+        ("age,weight,dose,outcome\n1,2,3,well\n", "has 1 row"),
         ("age,weight,dose,result\n1,2,3,well\n4,5,6,ill\n", "has no label column 'outcome'"),
         ("age,weight,dose,outcome\n1,2,x,well\n4,5,6,ill\n", "'x' is not a finite number"),
         ("age,weight,dose,outcome\n1,2,,well\n4,5,6,ill\n", "the value is missing"),
@@ -396,3 +397,21 @@ def test_no_row_leaves_a_site(tmp_path: Path, sites: ThreeSites) -> None:
     for name in NAMES:
         for line in own_file(sites, name).read_text().splitlines()[1:]:
             assert not any(word.encode() in said for word in line.split(",") if word[0].isdigit())
+
+
+@pytest.mark.parametrize("scale", ["federated", "client"])
+def test_a_model_of_sites_answers_raw_rows(tmp_path: Path, sites: ThreeSites, scale: str) -> None:
+    """As one that was trained in one place; where sites scale by their own rows, each holds what a model needs."""
+    settings = METHODS["fedavg"]
+    data = {"scale": scale, "missing": "mean"}
+    here = launch.start(sites.experiment("fedavg", "local", data=data, **settings), tmp_path / "here")
+    there = on_sites(sites, "fedavg", tmp_path / "there", sites.grid(), data=data, **settings)
+    assert there.load_model("high").preparation == here.load_model("high").preparation
+    rows = [{"age": 61, "weight": 70, "dose": 0.1}, {"dose": 0.2, "age": 70, "weight": None}]
+    statistics = None
+    if scale == "client":
+        with refused(DataError, "statistics-missing"):
+            there.predict(rows)
+        (statistics,) = (sites.root / "apart" / "south" / "work").rglob("preparation.json")
+    found = there.predict(rows, statistics=statistics)
+    assert np.array_equal(found.values, here.predict(rows, statistics=statistics).values)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind
+from atoll.data.files.agreement import Agreement, DataDescription, FileRows, Kind, Problem, too_few_rows
 from atoll.data.image_files import SUFFIXES, open_image
 from atoll.data.settings import DataSettings
 from atoll.errors import DataError
@@ -32,23 +32,35 @@ class ImageFolder:
         found = (image for image in path.glob("*/*") if image.suffix.lower() in SUFFIXES and image.is_file())
         return cls(path, sorted(image for image in found if not hidden(image) and not hidden(image.parent)))
 
+    @property
+    def rows(self) -> int:
+        return len(self.images)
+
+    def problems(self, settings: DataSettings, as_text: Collection[str] = ()) -> list[Problem]:
+        found, first = too_few_rows(self.path, self.path.name, self.rows), None
+        for image in self.images:
+            try:
+                size, _ = _header(image)
+            except DataError as problem:
+                found.append(Problem(problem.code, str(problem)))
+                continue
+            first = first or (image, size)
+            if size != first[1]:
+                text = f"'{image}' has {size[0]}x{size[1]} pixels, '{first[0]}' {first[1][0]}x{first[1][1]}"
+                found.append(Problem("picture-sizes-differ", f"{text}; all images need one size"))
+        return found
+
     def describe(self, settings: DataSettings, as_text: Collection[str] = ()) -> DataDescription:
         headers = [_header(image) for image in self.images]
         size = headers[0][0]
-        for image, (other, _) in zip(self.images, headers, strict=True):
-            if other != size:
-                raise DataError(
-                    f"'{image}' has {other[0]}x{other[1]} pixels, '{self.images[0]}' {size[0]}x{size[1]}; all images "
-                    "need one size",
-                    code="picture-sizes-differ",
-                )
         labels = sorted({image.parent.name for image in self.images})
         return DataDescription(kind=self.kind, labels=labels, shape=size, grey=all(grey for _, grey in headers))
 
-    def read(self, agreement: Agreement, settings: DataSettings) -> FileRows:
-        x = np.stack([_pixels(image, "L" if agreement.grey else "RGB") for image in self.images])
+    def read(self, agreement: Agreement, settings: DataSettings, unseen: bool = False) -> FileRows:
+        form = agreement.preparation.image
+        x = np.stack([_pixels(image, "L" if form and form.channels == 1 else "RGB") for image in self.images])
         labels = np.array([image.parent.name for image in self.images])
-        return FileRows(x, agreement.class_numbers(labels, self.path), None)
+        return FileRows(x, agreement.class_numbers(labels, self.path))
 
 
 def hidden(path: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from atoll.data.source import Dataset, Source, make_source
+from atoll.preparation.value import ImageForm, Preparation
 
 
 def digits(_folder: Path | None = None) -> Source:
@@ -15,10 +16,13 @@ def digits(_folder: Path | None = None) -> Source:
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
+    classes = [str(digit) for digit in range(10)]
+    form = ImageForm(channels=1, height=8, width=8, dtype="float32", largest=16.0)
     return make_source(
         (bunch.images / 16.0).astype(np.float32),
         bunch.target,
-        class_names=[str(digit) for digit in range(10)],
+        class_names=classes,
+        preparation=Preparation(kind="image", image=form, classes=classes),
         what="digits",
     )
 

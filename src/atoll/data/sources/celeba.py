@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from atoll.core.messages import Schema
 from atoll.data.image_files import ImageFiles, first_place
 from atoll.data.naming import group_by_id
 from atoll.data.source import Dataset, Source
@@ -108,8 +107,7 @@ def _source(
     groups, clients = group_by_id(people, "person")
     side = SIZE if size is None else size
     images = ImageFiles(root / FOLDER, tuple(names), side, "stretch")
-    schema = Schema("image", (3, side, side), classes)
-    return Source(np.arange(len(names)), labels, schema, groups, tuple(clients), images=images)
+    return Source(np.arange(len(names)), labels, images.preparation(classes), groups, tuple(clients), images=images)
 
 
 def _root(folder: Path | None) -> Path:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from atoll.core.messages import Schema
 from atoll.data.image_files import ImageFiles, first_place
 from atoll.data.partition import Indices
 from atoll.data.source import Dataset, Source
@@ -46,10 +45,9 @@ def read(folder: Path | None, size: int | None = None) -> Source:
     tests, answers = _validation(root, classes) if (root / "val").is_dir() else ([], [])
     side = SIZE if size is None else size
     images = ImageFiles(root, (*names, *tests), side, "crop")
-    schema = Schema("image", (3, side, side), tuple(classes))
     numbers = np.arange(len(names) + len(tests))
     test = (numbers[len(names) :], _codes(answers)) if tests else None
-    return Source(numbers[: len(names)], _codes(labels), schema, test=test, images=images)
+    return Source(numbers[: len(names)], _codes(labels), images.preparation(classes), test=test, images=images)
 
 
 def _root(folder: Path | None) -> Path:

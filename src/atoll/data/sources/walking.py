@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from atoll.data.files.tables import read_csv
+from atoll.data.files.tables import read_table
 from atoll.data.partition import Indices
 from atoll.data.source import Dataset, Defaults, Source, has_file, make_source
 from atoll.errors import DataError
@@ -72,7 +72,7 @@ def har70plus(folder: Path | None) -> Source:
 
 def read_subject(path: Path) -> tuple[Values, Indices]:
     """Samples x axes, and the class number of each sample."""
-    table = read_csv(path)
+    table = read_table(path)
     for name in (*AXES, "label"):
         if name not in table.columns:
             raise DataError(f"'{path}' has no column '{name}'; put the original file there", code="column-missing")

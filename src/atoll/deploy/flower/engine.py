@@ -17,14 +17,15 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from atoll.core import wire
-from atoll.core.messages import ClientInfo, Payload, Schema
+from atoll.core.messages import ClientInfo, Payload
 from atoll.data.settings import DataSettings
 from atoll.deploy.flower.nodes import Nodes
-from atoll.deploy.flower.opening import Opened, Opening
+from atoll.deploy.flower.opening import Opened, Opening, decided_rules
 from atoll.deploy.flower.superlink import refuse_unsuited
 from atoll.deploy.flower.transport import WINDOW, FlowerTransport, RunContext
-from atoll.errors import ConfigError, Paused, RunDamaged, SiteError, WireError
+from atoll.errors import ConfigError, DataError, Paused, RunDamaged, SiteError, WireError
 from atoll.federation.engines import Engine, Request
+from atoll.preparation.value import parse
 from atoll.store.files import replace_file
 
 FILE = "sites.frame"
@@ -46,7 +47,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW)
 
         return Engine(
-            schema=opened.schema,
+            preparation=opened.preparation,
             clients=opened.infos,
             data=decided(request.data, opened),
             about={"digest": opened.digest(), "clients": len(opened.infos), "rows": opened.rows()},
@@ -60,16 +61,8 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
 
 def decided(settings: DataSettings, opened: Opened) -> DataSettings:
     """The data table with everything decided, as where all data is in one place."""
-    table = len(opened.schema.shape) == 1
-    usual = {
-        "partition": "natural",
-        "split": settings.split or (0.6, 0.2, 0.2),
-        "blocks": settings.blocks or "random",
-        "scale": settings.scale or ("federated" if table else "none"),
-        "logarithm": bool(settings.logarithm),
-        "missing": settings.missing or "refuse",
-    }
-    return settings.model_copy(update=usual)
+    rules = decided_rules(settings, opened.schema.kind)
+    return settings.model_copy(update={"partition": "natural", **asdict(rules)})
 
 
 def _open(request: Request, grid: Grid) -> tuple[Opened, Nodes]:
@@ -114,8 +107,8 @@ def _plain(opened: Opened) -> Payload:
         {"name": info.name, "sizes": dict(info.sizes), "labels": None if info.labels is None else list(info.labels)}
         for info in opened.infos
     ]
-    schema = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(opened.schema).items()}
-    return {"schema": schema, "infos": infos, "preparations": opened.preparations, "refused": opened.refused}
+    common = {"preparation": opened.preparation.plain(), "preparations": opened.preparations}
+    return {**common, "infos": infos, "refused": opened.refused}
 
 
 def kept(directory: Path | None) -> Opened | None:
@@ -124,17 +117,15 @@ def kept(directory: Path | None) -> Opened | None:
         return None
     try:
         plain = wire.decode((directory / FILE).read_bytes())
-        reported: dict[str, Any] = plain["schema"]
-        schema = Schema(
-            reported["kind"], tuple(reported["shape"]), tuple(reported["classes"]), tuple(reported["features"])
-        )
+        preparation = parse(plain["preparation"], str(directory / FILE))
+        schema = preparation.row_schema
         infos = [
             ClientInfo(row["name"], row["sizes"], schema, None if row["labels"] is None else tuple(row["labels"]))
             for row in plain["infos"]
         ]
-    except (WireError, KeyError, TypeError) as problem:
+    except (WireError, DataError, KeyError, TypeError) as problem:
         raise RunDamaged(
             f"{directory / FILE}: cannot be read ({problem}); start the run again from scratch",
             code="sites-record-unreadable",
         ) from problem
-    return Opened(schema, infos, plain["preparations"], plain["refused"])
+    return Opened(preparation, infos, plain["preparations"], plain["refused"])

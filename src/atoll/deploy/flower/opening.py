@@ -23,11 +23,14 @@ from flwr.serverapp import Grid
 from atoll.core import wire
 from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
 from atoll.data.files.agreement import Agreement, DataDescription, agree, differences, parse_description
-from atoll.data.preprocess import Moments, combined, scaling_of
+from atoll.data.preprocess import Moments, Scaling, combined, scaling_of
+from atoll.data.rows import PreparationRules, common_statistics, completed, pooled_fill
+from atoll.data.settings import DataSettings
 from atoll.deploy.flower.messages import HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
+from atoll.preparation.value import Preparation
 
 PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noticed long before
 NOTICE_PATIENCE = 60.0
@@ -40,10 +43,14 @@ Record = Callable[[str, Payload], None]  # called for every site with its name a
 class Opened:
     """The sites that participate, in the order of their names."""
 
-    schema: Schema
+    preparation: Preparation  # of raw rows, for models that serve all sites
     infos: list[ClientInfo]
     preparations: dict[str, Payload]  # site -> what each of its tasks carries, so that its data can be prepared again
     refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        return self.preparation.row_schema
 
     def digest(self) -> str:
         """One digest for the data of all sites, from their own."""
@@ -76,11 +83,11 @@ class Opening:
             while True:
                 left = {site: reported[site] for site in reported if site not in self.refused}
                 different = differences(left, self._request.data.classes)
-                self._refuse({site: str(problem) for site, problem in different.items()})
+                self._refuse({site: problem.text for site, problem in different.items()})
                 left = {site: left[site] for site in left if site not in different}
                 if not left:
                     self._check_enough(0, expected)
-                form = agree(left)
+                form = agree(left, self._request.data)
                 before = len(self.refused)
                 answers = self._prepare({site: present[site] for site in left}, form)
                 if len(self.refused) == before:
@@ -143,16 +150,14 @@ class Opening:
 
     def _conclude(self, form: Agreement, answers: Mapping[str, Payload], expected: Sequence[str]) -> Opened:
         self._check_enough(len(answers), expected)
-        first = next(iter(answers.values()))
-        kind = "table" if len(first["shape"]) == 1 else "image"
-        schema = Schema(kind, tuple(first["shape"]), tuple(form.classes), tuple(first["features"]))  # type: ignore[arg-type]
-        mean, deviation = _scaling(list(answers.values()))
+        preparation, scaling = _shared(self._request.data, form, answers)
+        schema = preparation.row_schema
         common = {
             "data": self._data,
             "agreement": form.model_dump(mode="json"),
             "seed": self._request.seed,
-            "mean": mean,
-            "deviation": deviation,
+            "mean": scaling.mean,
+            "deviation": scaling.deviation,
         }
         infos, preparations = [], {}
         for site, answer in answers.items():
@@ -160,7 +165,7 @@ class Opening:
             infos.append(ClientInfo(site, {part: answer["sizes"][part] for part in PARTS}, schema, labels))
             preparations[site] = {**common, "digest": answer["digest"]}
             self._record(site, {"sizes": answer["sizes"], "digest": answer["digest"], "refused": None})
-        return Opened(schema, infos, preparations, dict(self.refused))
+        return Opened(preparation, infos, preparations, dict(self.refused))
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -232,16 +237,18 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
     try:
         sizes = {part: answer["sizes"][part] for part in PARTS}
         ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2
-        shape, features, labels = answer["shape"], answer["features"], answer["labels"]
-        ok = ok and all(type(side) is int and 0 < side < 2**20 for side in shape) and len(shape) in (1, 3)
-        ok = ok and all(isinstance(name, str) for name in features) and isinstance(answer["digest"], str)
+        labels, inputs = answer["labels"], form.preparation.row_schema.shape[0]
+        ok = ok and isinstance(answer["digest"], str)
         if labels is not None:
             ok = ok and len(labels) == len(form.classes) and sum(labels) == sizes["train"] and min(labels) >= 0
-        found = answer["moments"]
+        found, fill = answer["moments"], answer["fill"]
+        if fill is not None:
+            ok = ok and fill.dtype == np.float32 and fill.shape == (inputs,)
+            ok = ok and bool(np.isfinite(fill).all())
         if found is not None:
             arrays = (found["mean"], found["squares"])
             ok = ok and type(found["count"]) is int and found["count"] > 0
-            ok = ok and all(one.dtype == np.float64 and one.shape == (shape[0],) for one in arrays)
+            ok = ok and all(one.dtype == np.float64 and one.shape == (inputs,) for one in arrays)
             ok = ok and all(bool(np.isfinite(one).all()) for one in arrays) and bool((arrays[1] >= 0).all())
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         ok = False
@@ -250,21 +257,35 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
             "what it reports of its prepared data is not possible; does it have the server's version of Atoll?",
             code="preparation-invalid",
         )
-    if first is not None and (shape, features) != (first["shape"], first["features"]):
-        raise DataError(
-            "its prepared rows have another shape than those of the other sites; all need the same",
-            code="shape-differs",
-        )
-    if first is not None and (found is None) != (first["moments"] is None):
+    if first is not None and [found is None, fill is None] != [first[key] is None for key in ("moments", "fill")]:
         raise DataError("it scales its data in another way than the other sites", code="scaling-differs")
     return answer
 
 
-def _scaling(answers: Sequence[Payload]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation for all sites; empty where the sites need none from the server."""
-    if answers[0]["moments"] is None:
-        nothing = np.zeros((0, 0), dtype=np.float32)
-        return nothing, nothing
-    found = [Moments(one["moments"]["count"], one["moments"]["mean"], one["moments"]["squares"]) for one in answers]
-    scaling = scaling_of([combined(found)], logarithm=False)
-    return scaling.mean, scaling.deviation
+def _shared(settings: DataSettings, form: Agreement, answers: Mapping[str, Payload]) -> tuple[Preparation, Scaling]:
+    """What all sites have in common: the preparation of raw rows for a global model, and its scaling (empty where the
+    sites need none from the server)."""
+    every = list(answers.values())
+    rules = decided_rules(settings, form.preparation.kind)
+    nothing = np.zeros((0, 0), dtype=np.float32)
+    scaling = Scaling(rules.logarithm, nothing, nothing)
+    if every[0]["moments"] is not None:
+        each = [Moments(one["moments"]["count"], one["moments"]["mean"], one["moments"]["squares"]) for one in every]
+        scaling = scaling_of([combined(each)], rules.logarithm)
+    fill = None
+    if rules.missing == "zero":
+        fill = np.zeros(len(form.preparation.inputs), np.float32)
+    elif every[0]["fill"] is not None:
+        fill = pooled_fill(np.stack([one["fill"] for one in every]), np.array([one["sizes"]["train"] for one in every]))
+    return completed(form.preparation, rules, common_statistics(rules, fill, scaling)), scaling
+
+
+def decided_rules(settings: DataSettings, kind: str) -> PreparationRules:
+    """The rules by which every site prepares its rows: the settings, with the defaults for own data."""
+    return PreparationRules(
+        split=settings.split or (0.6, 0.2, 0.2),
+        blocks=settings.blocks or "random",
+        scale=settings.scale or ("federated" if kind == "table" else "none"),
+        logarithm=bool(settings.logarithm),
+        missing=settings.missing or "refuse",
+    )

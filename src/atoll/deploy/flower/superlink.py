@@ -17,8 +17,9 @@ from typing import Any
 
 from atoll import errors
 from atoll.config import Experiment, read_file, resolve, settings_table
-from atoll.core.ledger import Account, Ledger
+from atoll.core.ledger import Account, account_from_plain
 from atoll.errors import AtollError, ConfigError, Paused, SiteError
+from atoll.extras import require
 from atoll.federation.engines import Request
 from atoll.run.launch import Stop
 from atoll.run.loop import Watcher
@@ -72,7 +73,8 @@ def write_app(folder: Path) -> None:
 PAUSE = 0.3  # seconds between two looks at the run directory
 PATIENCE = 300.0  # seconds that the SuperLink may be silent: it may be restarted during a run, which then continues
 SUBMITTING = 120.0
-NOT_HERE = ("clients", "rows", "test_rows", "client_column")  # settings that distribute data, which sites have already
+# Settings that distribute data, which sites have already.
+NOT_HERE = ("clients", "rows", "test_rows", "client_column", "holdout_clients", "exclude")
 CONNECTION = "atoll"  # in the federation's own Flower configuration
 ENDED = frozenset({"completed", "failed", "stopped", "finished"})
 
@@ -117,6 +119,7 @@ def open_engine(request: Request) -> SuperLink:
             code="federation-not-named",
         )
     refuse_unsuited(request)
+    require("flower")
     return superlink_of(Path(request.engine.federation))
 
 
@@ -136,7 +139,8 @@ def refuse_unsuited(request: Request) -> None:
     for name in NOT_HERE:
         if getattr(settings, name) is not None:
             raise ConfigError(
-                f"data.{name}: sites have their own data, which is not distributed; leave it out",
+                f"data.{name}: sites have their own data, which is not distributed; leave it out, or name the sites "
+                "to use in data.only",
                 code="data-held-by-sites",
             )
     if settings.partition not in (None, "natural"):
@@ -256,7 +260,7 @@ class _Follower:
         rounds, patience, total = self._experiment.settings.rounds, self._experiment.patience, Account()
         for number, event in enumerate(events):
             if "ledger" in event:
-                total.add(Ledger.from_plain([event["ledger"]]).rounds[0])
+                total.add(account_from_plain(event["ledger"]))
             if number >= self._seen and "metrics" in event:
                 self._watcher.round_done(event["round"], rounds, event["metrics"], total, event["wall_seconds"])
             elif number >= self._seen:

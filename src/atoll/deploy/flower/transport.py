@@ -118,7 +118,7 @@ class FlowerTransport(Transport):
             self._cache.lose(task.client)
         held = self._cache.of(task.client)
         if not task.test_evaluation:
-            self._cache.take(task.client, envelope.digests)
+            self._cache.take(task.client, wire.tensor_sizes(task.payload))
         version = envelope.memory.get("version")
         encoded = {
             "client": task.client,
