@@ -1,12 +1,21 @@
-"""An evolved network as formulas over the names of its features, like the paper's Eq. 3."""
+"""An evolved network as formulas over its raw columns, like the paper's Eq. 3.
+
+The scaling of the inputs is folded into weights and biases, and nodes without a varying input into constants, so that
+the formulas take numbers in the units of the data.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from atoll.algorithms.neat.expression import ExpressedNode, nodes_in_order
+from atoll.algorithms.neat.functions import ACTIVATIONS, IN_PLACE
 from atoll.algorithms.neat.population import OUTPUTS_FROM, Population, is_hidden, is_input
 from atoll.core.messages import Schema
+from atoll.preparation.value import Preparation
 
 MEANING = {
     "sigmoid": "sigmoid(z) = 1 / (1 + exp(-5 z))",
@@ -14,7 +23,9 @@ MEANING = {
     "relu": "relu(z) = max(z, 0)",
     "sin": "sin here is the sine of 5 z",
     "softplus": "softplus(z) = 0.2 ln(1 + exp(5 z))",
+    "slog": "slog(x) = ln(1 + |x|) with the sign of x",
 }
+RISING = ("sigmoid", "tanh", "softplus")  # a larger argument always gives a larger value
 
 
 @dataclass(frozen=True)
@@ -37,25 +48,140 @@ class NodeNames:
 
 def feature_names(schema: Schema, steps: int = 1) -> list[str]:
     """The names of the inputs; with several time steps, those of the first step."""
-    count = 1
-    for size in schema.shape:
-        count *= size
+    count = prod(schema.shape)
     known = list(schema.features) if len(schema.features) == count else [f"x{place}" for place in range(count)]
     return known[: count // steps]
 
 
-def formulas(network: Population, schema: Schema, recurrent: bool = False, steps: int = 1, bins: bool = False) -> str:
-    """One line per node, in order of evaluation, then the definitions of the functions."""
-    nodes = nodes_in_order(network, recurrent)
-    words = NodeNames.of(nodes, schema, steps, bins)
-    hidden_first = sorted(nodes, key=lambda node: not is_hidden(node.name)) if not recurrent else nodes
-    lines = [f"{words[node.name]} = {_formula(node, words, recurrent)}" for node in hidden_first]
-    meanings = [MEANING[name] for name in sorted({node.activation for node in nodes})]
-    notes = ["", "where", *(f"  {meaning}" for meaning in meanings)]
-    if recurrent:
-        notes.append("  [t-1] is the value one step earlier, 0 before the first")
-    notes.append("Features are as the network receives them: scaled according to the run's settings.")
-    return "\n".join(lines + notes) + "\n"
+@dataclass(frozen=True)
+class Sum:
+    """`bias` plus the sum, or times the product, of terms: a node's argument in raw units.
+
+    A term of a product is (raw value - shift); of a sum it is the raw value alone, all shifts being in the bias.
+    """
+
+    bias: float
+    factor: float  # of a product
+    terms: list[tuple[float, str, float]]  # weight, name, shift
+    product: bool
+
+    def text(self) -> str:
+        if self.product:
+            names = [_shifted(name, shift) for _, name, shift in self.terms]
+            return " * ".join([number(self.factor), *names]) + (_signed(self.bias) if self.bias else "")
+        text = ""
+        for weight, name, _ in self.terms:
+            text += f"{_signed(weight)} * {name}" if text else f"{number(weight)} * {name}"
+        return text + (_signed(self.bias) if self.bias else "") if text else number(self.bias)
+
+
+class Formulas:
+    """The formulas of one network."""
+
+    def __init__(
+        self, network: Population, preparation: Preparation, recurrent: bool = False, steps: int = 1, bins: bool = False
+    ) -> None:
+        self.nodes = nodes_in_order(network, recurrent)
+        self.recurrent, self.bins = recurrent, bins
+        self.classes = preparation.classes
+        self._words = NodeNames.of(self.nodes, preparation.row_schema, steps, bins)
+        known = preparation.statistics
+        # With several time steps each has a mean and deviation of its own, which one formula for all cannot hold.
+        self.raw = known is not None and (steps == 1 or not known.mean) and preparation.image is None
+        self._mean = known.mean if self.raw and known is not None else []
+        self._deviation = known.deviation if self.raw and known is not None else []
+        self._logarithm = self.raw and preparation.logarithm
+        self._constant: dict[int, float] = {}
+        self.arguments: dict[int, Sum] = {}
+        for node in self.nodes:
+            self.arguments[node.name] = self._argument(node)
+            if not recurrent and not self.arguments[node.name].terms:
+                self._constant[node.name] = activated(node.activation, self._constant_argument(node.name))
+
+    def text(self) -> str:
+        """The decision in words, one line per node in order of evaluation, then the definitions of the functions."""
+        shown = [node for node in self.nodes if node.name not in self._constant or not is_hidden(node.name)]
+        ordered = shown if self.recurrent else sorted(shown, key=lambda node: not is_hidden(node.name))
+        lines = [f"{self._words[node.name]} = {self._value(node)}" for node in ordered]
+        used = {node.activation for node in shown if node.name not in self._constant}
+        used |= {"slog"} if self._logarithm and any(self._reads_input(node) for node in shown) else set()
+        notes = ["", "where", *(f"  {MEANING[name]}" for name in sorted(used))] if used else [""]
+        if self.recurrent:
+            notes.append("  [t-1] is the value one step earlier, 0 before the first")
+        if not self.raw:
+            notes.append("Inputs are as the network receives them: scaled by the statistics of a client or time step.")
+        return "\n".join([*self.decision(), "", *lines, *notes]) + "\n"
+
+    def decision(self) -> list[str]:
+        """How the class follows from the outputs."""
+        if self.bins:
+            return ["The class is the range that the value lies in."]
+        if len(self.classes) != 2 or self.recurrent:
+            return ["The answer is the class with the largest value."]
+        one, other = (next(node for node in self.nodes if node.name == OUTPUTS_FROM + place) for place in (0, 1))
+        first, second = self.classes
+        a, b = self.arguments[one.name], self.arguments[other.name]
+        simple = one.activation == other.activation and one.activation in RISING and not (a.product or b.product)
+        if not simple:
+            return [f"The answer is '{second}' where {second} > {first}, else '{first}'."]
+        weights: dict[str, float] = {}
+        for sign, part in ((1.0, b), (-1.0, a)):
+            for weight, name, _ in part.terms:
+                weights[name] = weights.get(name, 0.0) + sign * weight
+        difference = Sum(0.0, 1.0, [(weight, name, 0.0) for name, weight in weights.items() if weight], False)
+        limit = a.bias - b.bias
+        if not difference.terms:
+            return [f"The answer is always '{second if limit < 0 else first}'."]
+        return [f"The answer is '{second}' where {difference.text()} > {number(limit)}, else '{first}'."]
+
+    def _value(self, node: ExpressedNode) -> str:
+        if node.name in self._constant:
+            return f"{number(self._constant[node.name])} (always)"
+        if self.recurrent and not node.connections:
+            return "0"
+        return f"{node.activation}({self.arguments[node.name].text()})"
+
+    def _argument(self, node: ExpressedNode) -> Sum:
+        terms, bias, factor = [], node.bias, node.response
+        product = node.aggregation == "product"
+        for source, weight in node.connections:
+            if source in self._constant:
+                bias += 0.0 if product else node.response * weight * self._constant[source]
+                factor *= weight * self._constant[source] if product else 1.0
+                continue
+            scale, shift, name = self._symbol(source)
+            if product:
+                factor *= weight * scale
+                terms.append((1.0, name, shift))
+            else:
+                terms.append((node.response * weight * scale, name, 0.0))
+                bias -= node.response * weight * scale * shift
+        if product and factor == 0:
+            terms = []
+        return Sum(bias, factor, terms, product and bool(node.connections))
+
+    def _constant_argument(self, name: int) -> float:
+        argument = self.arguments[name]
+        return argument.bias + (argument.factor if argument.product else 0.0)
+
+    def _symbol(self, source: int) -> tuple[float, float, str]:
+        """A source as scale * (name - shift)."""
+        name = self._words[source] + ("[t-1]" if self.recurrent and not is_input(source) else "")
+        if not is_input(source):
+            return 1.0, 0.0, name
+        name = f"slog({name})" if self._logarithm else name
+        if not self._mean:
+            return 1.0, 0.0, name
+        return 1.0 / self._deviation[source], self._mean[source], name
+
+    def _reads_input(self, node: ExpressedNode) -> bool:
+        return any(is_input(source) for source, _ in node.connections)
+
+
+def activated(name: str, argument: float) -> float:
+    values = np.array([argument])
+    IN_PLACE[ACTIVATIONS.index(name)](values)
+    return float(values[0])
 
 
 def number(value: float) -> str:
@@ -63,31 +189,8 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _formula(node: ExpressedNode, words: NodeNames, recurrent: bool) -> str:
-    if recurrent and not node.connections:
-        return "0"
-    terms = []
-    for source, weight in node.connections:
-        late = recurrent and not is_input(source)
-        terms.append((weight, words[source] + ("[t-1]" if late else "")))
-    if node.aggregation == "sum":
-        inner = _sum([(weight * node.response, name) for weight, name in terms], node.bias)
-    else:
-        factor = node.response
-        for weight, _ in terms:
-            factor *= weight
-        inner = " * ".join([number(factor), *(name for _, name in terms)])
-        inner += _signed(node.bias) if node.bias else ""
-    return f"{node.activation}({inner})"
-
-
-def _sum(terms: list[tuple[float, str]], bias: float) -> str:
-    text = ""
-    for weight, name in terms:
-        text += f"{_signed(weight)} * {name}" if text else f"{number(weight)} * {name}"
-    if not text:
-        return number(bias)
-    return text + (_signed(bias) if bias else "")
+def _shifted(name: str, shift: float) -> str:
+    return f"({name}{_signed(-shift)})" if shift else name
 
 
 def _signed(value: float) -> str:
