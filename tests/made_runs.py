@@ -11,5 +11,5 @@ from atoll.methods import find_method
 def manifest(method: str, **other: Any) -> str:
     """The text of manifest.json, as far as reports read it."""
     found = find_method(method)
-    kinds = {"metrics_kind": found.metrics_kind, "centralised": found.centralised}
+    kinds = {"metrics_kind": found.metrics_kind, "centralised": found.centralised, "recommended": found.recommended}
     return json.dumps({"method": method, **kinds, **other})

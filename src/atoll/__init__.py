@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atoll.api import resume, retrain, search, sweep
     from atoll.data import Federated
     from atoll.methods.base import Candidate, Method, MethodConfig
+    from atoll.run.loop import Watcher
     from atoll.run.reader import Run, load
 
     __version__: str
@@ -25,6 +26,7 @@ __all__ = [
     "Method",
     "MethodConfig",
     "Run",
+    "Watcher",
     "__version__",
     "load",
     "resume",
@@ -39,6 +41,7 @@ _MODULES = {
     "Method": "atoll.methods.base",
     "MethodConfig": "atoll.methods.base",
     "Run": "atoll.run.reader",
+    "Watcher": "atoll.run.loop",
     "load": "atoll.run.reader",
     "resume": "atoll.api",
     "retrain": "atoll.api",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def search(
     seed: int = 1,
     workers: int | None = None,
     data_dir: str | Path | None = None,
+    progress: bool = False,
     watcher: Watcher | None = None,
     settings: Mapping[str, Any] | None = None,
     **method_settings: Any,
@@ -39,11 +41,15 @@ def search(
     `method` is a registered name, a class, or its place as `module:Class`. `data` is the name of a data set, a folder
     of own data, a table as in an experiment file's `[data]`, or a `Federated`. Further keywords are settings of the
     method: `search("fedavg", "digits", out="runs/first", lr=0.05)`.
+
+    `progress=True` shows a bar in a terminal or notebook and lines elsewhere; a `watcher` is called after every round.
+    `run.problems` then says what went wrong with which clients.
     """
     experiment = _experiment(method, data, rounds, preset, seed, workers, settings, method_settings)
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
-    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+    with _watching(progress, watcher) as watching:
+        return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watching)
 
 
 def sweep(
@@ -56,6 +62,8 @@ def sweep(
     preset: str = "small",
     workers: int | None = None,
     data_dir: str | Path | None = None,
+    progress: bool = False,
+    watcher: Watcher | None = None,
     settings: Mapping[str, Any] | None = None,
     **method_settings: Any,
 ) -> list[Run]:
@@ -63,7 +71,9 @@ def sweep(
     numbers = list(seeds)
     experiment = _experiment(method, data, rounds, preset, 1, workers, settings, method_settings)
     folder = None if data_dir is None else Path(data_dir)
-    return list(run_sweep(experiment, numbers, Path(out), data_dir=folder))
+    with _watching(progress, watcher) as watching:
+        options = {"watcher": watching}
+        return list(run_sweep(experiment, numbers, Path(out), data_dir=folder, watch=lambda _: options))
 
 
 def retrain(
@@ -84,6 +94,7 @@ def retrain(
     workers: int | None = None,
     data: str | Path | Mapping[str, Any] | Federated | None = None,
     data_dir: str | Path | None = None,
+    progress: bool = False,
     watcher: Watcher | None = None,
     settings: Mapping[str, Any] | None = None,
     **method_settings: Any,
@@ -113,7 +124,8 @@ def retrain(
     experiment = resolve(merge(merge(raw, {raw["method"]: method_settings}), settings or {}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)
-    return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watcher)
+    with _watching(progress, watcher) as watching:
+        return launch.start(experiment, Path(out), data=memory, data_dir=folder, watcher=watching)
 
 
 def resume(
@@ -124,19 +136,42 @@ def resume(
     data_dir: str | Path | None = None,
     workers: int | None = None,
     accept_changes: bool = False,
+    progress: bool = False,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Go on with a run; one on data in memory needs that data again. Options as on the command line."""
+    """Continue a run; one on data in memory needs that data again. A finished one is left as it is unless `rounds`
+    are more than it had. Options as on the command line."""
     folder = None if data_dir is None else Path(data_dir)
-    return launch.resume(
-        Path(path),
-        rounds=rounds,
-        data=data,
-        data_dir=folder,
-        workers=workers,
-        accept_changes=accept_changes,
-        watcher=watcher,
-    )
+    with _watching(progress, watcher) as watching:
+        return launch.resume(
+            Path(path),
+            rounds=rounds,
+            data=data,
+            data_dir=folder,
+            workers=workers,
+            accept_changes=accept_changes,
+            watcher=watching,
+        )
+
+
+@contextmanager
+def _watching(progress: bool, watcher: Watcher | None) -> Iterator[Watcher | None]:
+    """The watcher of a run: the one given, or a progress bar."""
+    if not progress:
+        yield watcher
+        return
+    if watcher is not None:
+        raise ConfigError(
+            "progress=True: a run has one watcher, and another was given; leave one of the two out",
+            code="conflicting-settings",
+        )
+    from atoll.report import terminal
+
+    bar = terminal.progress()
+    try:
+        yield bar
+    finally:
+        bar.close()
 
 
 def _experiment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.run.reader import load
 from programs import loaded, program, rounds_done, run, start, wait_until  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.usefixtures("loaded")
 
+MESSY = Path(__file__).parents[1] / "data" / "messy"
 SHORT = ("--data", "digits", "--clients", 3, "--workers", 0, "--rounds", 2, "--set", "data.rows=300")
 
 
@@ -81,6 +84,16 @@ def test_show(finished: Path) -> None:
     assert ended.code == 0 and "fedavg, 2 rounds" in ended.out and f"run directory: {finished}" in ended.out
 
 
+def test_show_clients_classes_and_json(finished: Path) -> None:
+    clients = run("show", finished, "--clients")
+    assert clients.code == 0 and "client-002" in clients.out and clients.out == run("clients", finished).out
+    classes = run("show", finished, "--classes", "--pick", "final")
+    assert classes.code == 0 and "final: rates" in classes.out and "sensitivity" in classes.out
+    refused(run("show", finished, "--classes", "--pick", "hihg"), "'hihg'", "'high'", "[unknown-pick]")
+    plain = json.loads(run("show", finished, "--json").out)
+    assert plain["problems"] == load(finished).problems and plain["candidates"] == result(finished)["candidates"]
+
+
 def test_lists(tmp_path: Path) -> None:
     methods, datasets, doctor = run("methods"), run("datasets"), run("doctor")
     assert methods.code == datasets.code == doctor.code == 0
@@ -96,6 +109,36 @@ def test_partition_prints_and_draws(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_check_a_refusal_and_the_settings_that_solve_it() -> None:
+    """The messy folder: the report fits into 80 columns, a run refuses with the same problems, and one edit helps."""
+    label = ("--set", "data.label=diagnosis")
+    found = run("data", "check", MESSY, *label)
+    assert found.code == 2 and found.err == "" and "island.csv' is empty" in found.out
+    tables = [line for line in found.out.splitlines() if line[:1] in "┏┃┡│└"]
+    assert len(tables) > 20 and max(map(len, tables)) <= 80
+    ended = run("partition", MESSY, *label)
+    assert ended.code == 2 and ended.err.startswith("atoll: ") and "[missing-value]" in ended.err
+    assert "data.label" not in ended.err and len(ended.err.splitlines()) <= 20
+    report = json.loads(run("data", "check", MESSY, *label, "--json").out)
+    assert f"\n{report['toml']}\n" in ended.err and report["options"] in ended.err
+    solved = [*label, *shlex.split(report["options"])]
+    assert run("data", "check", MESSY, *solved).code == 0
+
+
+def test_partition_shows_clients_that_are_held_out(tmp_path: Path) -> None:
+    options = ("--clients", 4, "--set", 'data.holdout_clients=["client-002"]')
+    ended = run("partition", "wine", *options, "--out", tmp_path / "who.png")
+    assert ended.code == 0 and "3 clients" in ended.out and "client-002 (held out)" in ended.out
+    checked = run("data", "check", "wine", "--set", "data.clients=4", *options[2:])
+    assert checked.code == 0 and "client-002 (held out)" in checked.out and "alcohol" in checked.out
+
+
+def test_a_result_names_the_clients_that_were_held_out(tmp_path: Path) -> None:
+    held = ("--set", 'data.holdout_clients=["client-002"]')
+    ended = run("run", "fedavg", *SHORT, *held, "--quiet", "--out", tmp_path / "run")
+    assert ended.code == 0 and "new clients (client-002): error 0." in ended.out
+
+
 def test_without_a_command_the_help_is_shown() -> None:
     ended = run()
     assert ended.code == 2 and "Usage" in ended.out + ended.err and "resume" in ended.out + ended.err
@@ -105,12 +148,13 @@ def test_without_a_command_the_help_is_shown() -> None:
 # -- stopping and going on ----------------------------------------------------------------------------------------
 
 
-def test_a_finished_run_that_is_resumed_shows_its_result(tmp_path: Path) -> None:
-    assert run("run", "fedavg", *SHORT, "--quiet", "--out", tmp_path / "run").code == 0
-    before = outcome(tmp_path / "run")
-    ended = run("resume", tmp_path / "run")
-    assert ended.code == 0 and "fedavg, 2 rounds" in ended.out
-    assert outcome(tmp_path / "run") == before
+def test_a_finished_run_that_is_resumed_is_left_alone_and_shown(finished: Path) -> None:
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished.rglob("*") if path.is_file()}
+    for options in ((), ("--rounds", 2)):
+        ended = run("resume", finished, *options)
+        assert ended.code == 0 and "finished already" in ended.out and "fedavg, 2 rounds" in ended.out
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in finished.rglob("*") if path.is_file()}
+    assert after == before
 
 
 def test_going_further_equals_a_longer_run(tmp_path: Path) -> None:
@@ -271,6 +315,8 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path, arguments: list
         (["partition", "digits", "--set", "seed=a"], ["seed = 'a'", "[invalid-setting]"]),
         (["partition", "digits", "--out", "picture.doc"], ["picture.doc", "[unknown-figure-format]"]),
         (["partition", "none.toml"], ["none.toml", "[no-such-experiment]"]),
+        (["data", "check", "digitss"], ["'digitss'", "'digits'", "[unknown-dataset]"]),
+        (["data", "check", "digits", "--set", "data.foo=1"], ["data.foo", "[unknown-setting]"]),
         (["datasets", "fetch", "mnistt", "--data-dir", "."], ["mnistt"]),
         (["datasets", "--data-dir", "no/such/folder"], ["no/such/folder"]),
         (["fly"], ["fly"]),
@@ -278,6 +324,12 @@ def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path, arguments: list
 )
 def test_mistakes_of_other_commands(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     refused(run(*arguments, cwd=tmp_path), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_only_the_clients_data_refuse_leaves_no_folder(tmp_path: Path) -> None:
+    options = ("--data", "digits", "--workers", 0, "--set", "data.split=[0.8,0.0,0.2]")
+    refused(run("run", "decnas", *options, "--out", tmp_path / "run"), "[no-validation-rows]")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -332,8 +384,9 @@ def test_a_changed_world_is_refused_unless_accepted(tmp_path: Path, finished: Pa
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["versions"]["numpy"] = "1.0.0"
     (path / "manifest.json").write_text(json.dumps(manifest))
-    refused(run("resume", path), "versions.numpy", "'1.0.0'", "--accept-changes", "[run-changed]")
-    assert run("resume", path, "--accept-changes", "--quiet").code == 0
+    more = ("resume", path, "--rounds", 3, "--quiet")
+    refused(run(*more), "versions.numpy", "'1.0.0'", "--accept-changes", "[run-changed]")
+    assert run(*more, "--accept-changes").code == 0
 
 
 def test_a_damaged_run_has_its_own_exit_code(tmp_path: Path) -> None:
@@ -341,5 +394,5 @@ def test_a_damaged_run_has_its_own_exit_code(tmp_path: Path) -> None:
     assert run("run", "fedavg", *SHORT, "--quiet", "--out", path).code == 0
     for checkpoint in (path / "checkpoints").glob("*.json"):
         checkpoint.write_bytes(checkpoint.read_bytes()[:-20])
-    ended = run("resume", path)
+    ended = run("resume", path, "--rounds", 3)
     assert ended.code == 4 and ended.err.count("\n") == 1 and str(path) in ended.err

@@ -10,15 +10,15 @@ from atoll.core.ledger import FATES, Account, Ledger
 def two_rounds() -> Ledger:
     ledger = Ledger()
     ledger.open_round()
-    ledger.sent(100)
-    ledger.sent(50)
-    ledger.received("used", size=30, macs=7)
-    ledger.received("failed")
+    ledger.sent("anna", 100)
+    ledger.sent("ben", 50)
+    ledger.received("used", size=30, macs=7, client="anna")
+    ledger.received("failed", client="ben", reason="ValueError: 7 rows")
     ledger.elapsed(1.5)
     ledger.open_round()
-    ledger.sent(10)
-    ledger.received("late", size=5, macs=7)
-    ledger.received("rejected", size=2, macs=7)
+    ledger.sent("anna", 10)
+    ledger.received("late", size=5, macs=7, client="anna")
+    ledger.received("rejected", size=2, macs=7, client="anna", reason="rejected, nonfinite: NaN")
     ledger.elapsed(0.25)
     return ledger
 
@@ -38,14 +38,15 @@ def test_rounds_are_kept_apart() -> None:
 
 def test_a_late_reply_may_turn_out_stale() -> None:
     ledger = two_rounds()
-    ledger.changed_its_mind("late", "stale")
+    ledger.changed_its_mind("anna", "late", "stale")
     assert ledger.total().replies == {"used": 1, "late": 0, "stale": 1, "rejected": 1, "failed": 1}
 
 
 def test_it_survives_json() -> None:
     ledger = two_rounds()
-    again = Ledger.from_plain(json.loads(json.dumps(ledger.to_plain())))
-    assert again.rounds == ledger.rounds
+    again = Ledger()
+    again.restore(json.loads(json.dumps(ledger.to_plain())))
+    assert again.rounds == ledger.rounds and again.clients == ledger.clients
     again.received("used")
     assert ledger.rounds[1].replies["used"] == 0  # nothing is shared
 
@@ -55,7 +56,23 @@ def test_the_plain_form_is_a_copy() -> None:
     ledger = two_rounds()
     plain = ledger.to_plain()
     ledger.received("used", size=1)
-    assert plain[1]["replies"]["used"] == 0 and plain[1]["bytes_up"] == 7
+    assert plain["rounds"][1]["replies"]["used"] == 0 and plain["rounds"][1]["bytes_up"] == 7
+
+
+def test_each_client_has_an_account() -> None:
+    ledger = two_rounds()
+    anna, ben = ledger.clients["anna"], ledger.clients["ben"]
+    assert (anna.rounds, anna.asked, anna.used, anna.late) == (2, 2, 1, 1) and anna.rejected == {"nonfinite": 1}
+    assert (ben.rounds, ben.asked, ben.used) == (1, 1, 0) and ben.failed == {"ValueError: 7 rows": 1}
+    assert ben.useless and not anna.useless
+    assert ledger.this_round.keys() == {"anna"} and ledger.this_round["anna"].to_plain() == {
+        "rounds": 1,
+        "asked": 1,
+        "late": 1,
+        "rejected": {"nonfinite": 1},
+    }
+    ledger.changed_its_mind("anna", "late", "stale")
+    assert (anna.late, anna.stale) == (0, 1)
 
 
 def test_the_report_has_totals_and_rounds() -> None:
@@ -68,5 +85,5 @@ def test_the_report_has_totals_and_rounds() -> None:
 def test_an_empty_ledger_opens_its_first_round_by_itself() -> None:
     ledger = Ledger()
     assert ledger.total() == Account()
-    ledger.sent(1)
+    ledger.sent("anna", 1)
     assert len(ledger.rounds) == 1

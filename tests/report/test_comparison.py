@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +26,11 @@ def write_run(folder: Path, method: str, seed: int, f1: dict[str, float], **obje
     main["clients"] = {name: {"test_f1": value} for name, value in f1.items()}
     ledger = {"bytes_up": 1000, "bytes_down": 3000}
     (folder / "result.json").write_text(json.dumps({"candidates": [main], "ledger": ledger, "rounds": 10}))
+
+
+def write_clients(folder: Path, accounts: dict[str, Any]) -> None:
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"clients": accounts}))
 
 
 def two_sweeps(folder: Path) -> list[Path]:
@@ -49,7 +55,7 @@ def test_mann_whitney_by_hand() -> None:
 
 def test_means_and_deviations() -> None:
     assert spread([0.5, 0.7]) == "0.6000 ± 0.1414"
-    assert spread([0.5]) == "0.5000 ± 0.0000"
+    assert spread([0.5]) == "0.5000" and spread([]) == ""
 
 
 def test_groups_tables_and_the_best_run_by_training(tmp_path: Path) -> None:
@@ -64,6 +70,18 @@ def test_groups_tables_and_the_best_run_by_training(tmp_path: Path) -> None:
     assert "| evolved | 1 | 0.6000 ± 0.1414 |" in text
     assert "| evolved - averaged | +0.4000 | 9 | 0.1 |" in text
     assert "| 3.00 (3) |" in text and "| 100 | 300 |" in text
+
+
+def test_single_runs_give_no_nan_and_no_markdown(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", "fedavg", 1, {"a": 0.5, "b": 0.7})
+    write_run(tmp_path / "other", "nevofed", 1, {"a": 0.6})
+    write_clients(tmp_path / "other", {"a": {"asked": 3, "used": 0, "failed": {"no reply": 3}, "idle": 0}})
+    folders = [str(tmp_path / "one"), str(tmp_path / "other")]
+    shown, page = (CliRunner().invoke(app, ["compare", *folders, *more]).output for more in ((), ("--markdown",)))
+    assert "nan" not in shown + page and "| " not in shown and "±" not in shown + page
+    assert "| fedavg | 1 | 0.6000 |" in page and "0.6000" in shown
+    for text in (shown, page):
+        assert "client 'a' never took part in 1 of 1 runs of 'nevofed'" in text and "needs two runs" in text
 
 
 def test_box_plots_are_drawn(tmp_path: Path) -> None:
@@ -102,4 +120,9 @@ def test_sweep_and_compare_from_the_command_line(tmp_path: Path) -> None:
     other = CliRunner().invoke(app, [*words, "--set", "nevofed.population=12"])
     assert isinstance(other.exception, RunDirectoryError) and "another population" in str(other.exception)
     compared = CliRunner().invoke(app, ["compare", str(tmp_path / "wine"), "--out", str(tmp_path / "boxes.svg")])
-    assert compared.exit_code == 0 and "| wine | 2 |" in compared.output and (tmp_path / "boxes.svg").exists()
+    assert compared.exit_code == 0 and "| wine |" not in compared.output and (tmp_path / "boxes.svg").exists()
+    assert "client-001" in compared.output
+    explained = CliRunner().invoke(app, ["explain", str(tmp_path / "wine")])
+    assert explained.exit_code == 0 and "of 13 features are used" in explained.output
+    lines = (tmp_path / "wine" / "explained" / "features.csv").read_text().splitlines()
+    assert lines[0] == "feature,name,runs_using,runs,mean_importance,deviation" and len(lines) == 14

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import atoll
 from atoll.config import resolve
 from atoll.errors import ArchitectureError, ConfigError, DataError, Paused, RunDamaged, RunDirectoryError
+from atoll.report.terminal import PlainProgress
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.testing import made_images, made_table
@@ -266,3 +268,12 @@ def test_nothing_is_pickled(tmp_path: Path, whole: dict[str, Any], monkeypatch: 
     run.model("high")
     endings = {path.suffix for path in run.path.rglob("*") if path.is_file() and path.name != "lock"}
     assert endings == {".toml", ".json", ".jsonl", ".safetensors"}
+
+
+def test_progress_is_shown_only_when_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = atoll.search("fedavg", DATA, out=tmp_path / "silent", rounds=2, workers=0)
+    assert capsys.readouterr().out == ""
+    atoll.resume(first.path, data=DATA, rounds=3, progress=True)
+    assert capsys.readouterr().out.startswith("round 3/3  error ")
+    with refused(ConfigError, "conflicting-settings", "progress=True"):
+        atoll.resume(first.path, data=DATA, rounds=4, progress=True, watcher=PlainProgress(Console()))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 import atoll
-from atoll.core.ledger import Account
 from atoll.errors import RunDamaged, RunDirectoryError
-from atoll.report.terminal import LiveProgress, NoProgress, PlainProgress, amount, printable, progress, show_run
 from atoll.run.reader import Run, load
 from atoll.testing import made_images
 from refusals import refused
@@ -45,16 +41,25 @@ def copy(run: Run, tmp_path: Path) -> Path:
 
 def test_the_form_of_a_result(run: Run) -> None:
     result = run.result
-    assert result["schema"] == 2 and result["method"] == "fedavg" and result["status"] == "finished"
-    assert (result["seed"], result["rounds"]) == (1, 2) and result["wall_seconds"] > 0
+    assert result["schema"] == 3 and result["method"] == "fedavg" and result["status"] == "finished"
+    assert (result["seed"], result["rounds"], result["planned_rounds"]) == (1, 2, 2) and result["wall_seconds"] > 0
     (candidate,) = result["candidates"]
-    assert candidate.keys() == {"id", "architecture", "objectives", "picks", "weights", "clients"}
-    assert all(own.keys() == {"test_f1", "test_error", "test_rows"} for own in candidate["clients"].values())
-    assert candidate["picks"] == ["high"] and (run.path / candidate["weights"]).is_file()
+    assert candidate.keys() == {"id", "architecture", "objectives", "picks", "weights", "clients", "test"}
+    measured = {"test_f1", "test_error", "test_rows", "baseline_error", "confusion"}
+    assert all(own.keys() == measured for own in (candidate["test"], *candidate["clients"].values()))
+    assert candidate["picks"] == ["high", "final", "best"] and (run.path / candidate["weights"]).is_file()
     assert candidate["objectives"].keys() == {"error", "test_error", "macs", "params", "upload_bytes"}
     ledger = result["ledger"]
     assert ledger["rounds"] == len(ledger["per_round"]) == 3  # two of training, one to measure what came out
     assert ledger["tasks"] == sum(ledger["replies"].values()) == sum(row["tasks"] for row in ledger["per_round"])
+
+
+def test_clients_are_accounted_for_in_events_and_in_the_result(run: Run, copy: Path) -> None:
+    """Two rounds of training and validation; the final measurements are no part of the search."""
+    assert run.clients == {name: {"asked": 4, "used": 4, "rounds": 2, "idle": 0} for name in run.clients}
+    assert len(run.clients) == 3 and run.problems == [] and run.classes == ("0", "1", "2")
+    (copy / "result.json").unlink()
+    assert load(copy).clients == run.clients
 
 
 def test_history(run: Run) -> None:
@@ -83,6 +88,12 @@ def test_a_model_without_torch(run: Run) -> None:
 def test_an_unknown_pick_names_those_there_are(run: Run) -> None:
     with refused(RunDirectoryError, "unknown-pick", "'hihg'", "'high'", "final, high"):
         run.model("hihg")
+
+
+def test_the_entry_of_a_network(run: Run) -> None:
+    assert run.candidate("high") == run.candidate("final") == run.result["candidates"][0]
+    with refused(RunDirectoryError, "unknown-pick", "'hihg'", "'high'"):
+        run.candidate("hihg")
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
@@ -133,58 +144,6 @@ def with_evil_names(copy: Path) -> Run:
 def test_text_for_people(run: Run, copy: Path) -> None:
     assert repr(run) == f"Run('{run.path}', fedavg, 2 rounds, finished)"
     html = run._repr_html_()
-    assert "<td>final</td><td>high</td>" in html and "<th>error</th>" in html
+    assert "<td>final</td><td>high, final, best</td>" in html and "<th>error</th>" in html
     evil = with_evil_names(copy)._repr_html_()
     assert "<script" not in evil and evil.count("&lt;script&gt;") == 3
-
-
-# -- in the terminal ----------------------------------------------------------------------------------------------
-
-
-def console(terminal: bool = False) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=120, color_system=None)
-
-
-def shown(screen: Console) -> str:
-    assert isinstance(screen.file, StringIO)
-    return screen.file.getvalue()
-
-
-def test_names_cannot_command_the_terminal(copy: Path) -> None:
-    screen = console()
-    show_run(screen, with_evil_names(copy))
-    assert "\x1b" not in shown(screen) and "[red]" in shown(screen) and "\\x1b[2J" in shown(screen)
-    assert printable("a\x1b[2Jb\n\udcffä") == "a\\x1b[2Jb\\n\\udcffä"
-
-
-@pytest.mark.parametrize("kind", [LiveProgress, PlainProgress])
-def test_progress_tells_round_error_and_bytes(kind: type[LiveProgress] | type[PlainProgress]) -> None:
-    screen = console(terminal=kind is LiveProgress)
-    bar = kind(screen)
-    bar.round_done(1, 3, {"error": 0.25}, Account(bytes_up=1_500_000, bytes_down=999), 1.0)
-    bar.round_failed(2, f"all gone {EVIL}", 1, 3)
-    bar.round_done(2, 3, {"error": 0.5}, Account(), 2.0)
-    bar.round_done(3, 3, {}, Account(), 3.0)
-    bar.close()
-    text = shown(screen)
-    assert "round 3/3" in text and "round 2 failed (1 of 3): all gone" in text and "\x1b[2J" not in text
-    if kind is PlainProgress:
-        lines = text.splitlines()
-        assert lines[0] == "round 1/3  error 0.2500, best 0.2500, up 1.5 MB, down 999 B  1 s"
-        assert lines[2].startswith("round 2/3  error 0.5000, best 0.2500")
-
-
-def test_the_right_kind_of_progress() -> None:
-    assert type(progress(console(), quiet=False)) is PlainProgress
-    assert type(progress(console(), quiet=True)) is NoProgress
-    live = progress(console(terminal=True), quiet=False)
-    assert type(live) is LiveProgress
-    live.close()
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (10**15, "1.0 PB"), (10**19, "10000.0 PB")],
-)
-def test_amounts(count: int, words: str) -> None:
-    assert amount(count) == words

@@ -15,8 +15,9 @@ import click
 import typer
 
 from atoll.cli import data, federation, inspect, run
-from atoll.cli.console import DataDir, complain, out_console
+from atoll.cli.console import DataDir, complain, out_console, tell
 from atoll.errors import AtollError, ConfigError
+from atoll.extras import missing_extra
 
 app = typer.Typer(
     help="Federated neural architecture search: find the right network for data that stays where it is.",
@@ -29,7 +30,12 @@ for command in (
     run.resume,
     run.retrain,
     run.sweep,
+    run.tune,
+    run.baselines,
     run.show,
+    run.clients,
+    run.export,
+    run.predict,
     inspect.compare,
     inspect.cost,
     inspect.explain,
@@ -38,10 +44,28 @@ for command in (
     data.partition,
 ):
     app.command()(command)
+app.add_typer(data.data_app, name="data")
 app.add_typer(data.app, name="datasets")
 app.add_typer(data.devices_app, name="devices")
 app.add_typer(federation.app, name="federation")
 app.add_typer(federation.site_app, name="site")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        tell(f"atoll {version('atoll')}")
+        raise typer.Exit
+
+
+@app.callback()
+def atoll(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version, and end.")
+    ] = False,
+) -> None:
+    """Federated neural architecture search: find the right network for data that stays where it is."""
 
 
 @app.command()
@@ -61,7 +85,8 @@ def doctor(
 
 
 def main() -> None:
-    """Run the command line. A user's error is one line on the error stream, never a traceback."""
+    """Run the command line. A user's error is one line on the error stream (own data: one for each problem), never a
+    traceback."""
     from atoll.training.determinism import prepare_environment
 
     prepare_environment()
@@ -77,8 +102,14 @@ def main() -> None:
         complain("stopped immediately; the last checkpoint is intact")
         sys.exit(run.INTERRUPTED)
     except AtollError as problem:
-        complain(f"{problem} [{problem.code}]" if problem.code else str(problem))
+        complain(*problem.lines())
         sys.exit(problem.exit_code)
+    except ImportError as problem:
+        lacking = missing_extra(problem)
+        if lacking is None:
+            raise
+        complain(f"{lacking} [{lacking.code}]")
+        sys.exit(lacking.exit_code)
     except OSError as problem:
         complain(
             f"{problem.filename or 'file system'}: {problem.strerror or problem}; free space or choose another folder"

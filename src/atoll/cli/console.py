@@ -23,9 +23,11 @@ def tell(text: str, end: str = "\n") -> None:
     out_console.print(lines, markup=False, highlight=False, soft_wrap=True, end=end)
 
 
-def complain(text: str) -> None:
-    """One line on the error stream."""
+def complain(text: str, *more: str) -> None:
+    """One line on the error stream, and those that explain it."""
     from atoll.report.terminal import printable
 
     line = printable(" ".join(text.split()))
     error_console.print(f"atoll: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    for line in more:
+        error_console.print(printable(line), markup=False, highlight=False, soft_wrap=True)

@@ -14,31 +14,61 @@ from atoll.cli.console import out_console, tell
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
     out: Annotated[Path | None, typer.Option(help="Also a figure with box plots (png or svg).")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables, for a page or a log.")] = False,
 ) -> None:
     """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
-    from atoll.report.compare import draw_boxes, gather, markdown
+    from atoll.report.compare import draw_boxes, gather, markdown, notes, sections
+    from atoll.report.tables import comparison_tables
 
     groups = gather(directories)
-    tell(markdown(groups), end="")
+    if as_markdown:
+        tell(markdown(groups), end="")
+    else:
+        for table in comparison_tables(sections(groups), out_console.width):
+            out_console.print(table)
+        for text in notes(groups):
+            tell(text)
     if out is not None:
         draw_boxes(groups, out)
         tell(f"drawn in {out}")
 
 
 def explain(
-    directory: Annotated[Path, typer.Argument(help="A run directory of a method that evolves networks.")],
-    pick: Annotated[str, typer.Option(help="Which network: high (the global one), personal-CLIENT, ...")] = "high",
-    out: Annotated[Path | None, typer.Option(help="The folder of the files; default RUN/explained-PICK.")] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Also network.onnx; needs the extra `export`.")] = False,
+    directory: Annotated[Path, typer.Argument(help="A run directory, or the folder of a sweep.")],
+    pick: Annotated[
+        str | None, typer.Option(help="Which network: personal-CLIENT, ...; default: the one the method recommends.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the files; default DIR/explained-PICK, of a sweep DIR/explained.")
+    ] = None,
 ) -> None:
-    """Draw an evolved network, write it as formulas, list its features, and export it as a plain NumPy file."""
+    """Write the rates of a network for each class and client; draw an evolved one and write it as formulas.
+
+    Of an evolved network also its features and a NumPy file; of a sweep, how many of its runs use which feature.
+    """
     from atoll.report.explain.files import explain as write_files
     from atoll.run.reader import load
 
+    if directory.is_dir() and not (directory / "config.toml").is_file():
+        _explain_sweep(directory, pick, out or directory / "explained")
+        return
+    run = load(directory)
+    pick = pick or run.recommended
     folder = out if out is not None else directory / f"explained-{pick}"
-    for path in write_files(load(directory), pick, folder, onnx):
+    for path in write_files(run, pick, folder):
         tell(f"written: {path}")
-    tell((folder / "formula.txt").read_text(encoding="utf-8"), end="")
+        if path.name == "formula.txt":
+            tell(path.read_text(encoding="utf-8"), end="")
+
+
+def _explain_sweep(directory: Path, pick: str | None, folder: Path) -> None:
+    from atoll.report.explain.stability import stability, write_stability
+    from atoll.report.tables import stability_table
+    from atoll.run.sweep import runs_in
+
+    found = stability(runs_in(directory), pick)
+    out_console.print(stability_table(found, out_console.width))
+    tell(f"written: {write_stability(found, folder / 'features.csv')}")
 
 
 def _list_figures(wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atoll.cli.console import DataDir, Settings, complain, out_console, tell
-from atoll.errors import Paused
+from atoll.errors import ConfigError, DataError, Paused, nearest
 
 if TYPE_CHECKING:
     from atoll.config import Experiment
@@ -78,16 +79,21 @@ def resume(
 ) -> None:
     """Continue a run that was stopped or killed, or extend a finished one."""
     from atoll.run import launch
+    from atoll.run.reader import load
 
-    with _watched(quiet, directory) as watching:
-        found = launch.resume(
-            directory,
-            rounds=rounds,
-            workers=workers,
-            data_dir=data_dir,
-            accept_changes=accept_changes,
-            **watching,
-        )
+    found = load(directory)
+    if launch.is_finished(found, rounds):
+        tell(f"{directory}: finished already, nothing to do; --rounds N continues it")
+    else:
+        with _watched(quiet, directory) as watching:
+            found = launch.resume(
+                directory,
+                rounds=rounds,
+                workers=workers,
+                data_dir=data_dir,
+                accept_changes=accept_changes,
+                **watching,
+            )
     _shown(found)
 
 
@@ -146,6 +152,7 @@ def sweep(
 ) -> None:
     """Run an experiment with many seeds; a repeated call continues where it stopped. See `atoll compare`."""
     from atoll.config import resolve
+    from atoll.report.results import show_problems
     from atoll.run.assemble import assemble
     from atoll.run.sweep import seeds_from
     from atoll.run.sweep import sweep as run_all
@@ -156,14 +163,167 @@ def sweep(
     with _watched(quiet, folder, again=f"atoll sweep {target}") as watching:
         for found in run_all(experiment, numbers, folder, data_dir=data_dir, watch=lambda _: watching):
             tell(f"finished: {found.path}")
+            show_problems(out_console, found)
     tell(f"compare them with: atoll compare {folder} ...")
 
 
-def show(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
-    """Show what a run found and what it cost."""
+Rates = Annotated[str, typer.Option(help="Learning rates to choose from, on validation rows; one: no choice.")]
+
+
+def baselines(
+    directory: Annotated[Path, typer.Argument(help="A finished search: realtime, offline, moefl or nevofed.")],
+    seeds: Annotated[str, typer.Option(help="How many (3), a range (1-3) or a list (1,2,5).")] = "1",
+    rivals: Annotated[str | None, typer.Option(help="Only these: standard,like-high,random,... Default: all.")] = None,
+    rates: Rates = "0.03,0.1,0.3",
+    out: Annotated[Path | None, typer.Option(help="The folder of the rivals' runs; default RUN-baselines.")] = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run fair rivals of a search at its client cost: hand-made networks, random search. See `atoll compare`."""
+    from atoll.run.baselines import rates_from, run_rivals
+    from atoll.run.reader import load
+    from atoll.run.sweep import seeds_from
+
+    found = load(directory)
+    folder = out if out is not None else directory.with_name(f"{directory.name}-baselines")
+    numbers = seeds_from(seeds, int(found.manifest["seed"]))
+    wanted = None if rivals is None else rivals.split(",")
+    with _watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
+        for name, tuned, runs in run_rivals(
+            found,
+            folder,
+            numbers,
+            rates=rates_from(rates),
+            wanted=wanted,
+            workers=workers,
+            data_dir=data_dir,
+            watch=lambda _: watching,
+        ):
+            rate = "" if tuned is None else f", learning rate {tuned.rate:g} of {rates} ({tuned.macs / 1e9:,.0f} GMAC)"
+            tell(f"{name}: {len(runs)} run{'s' if len(runs) > 1 else ''} in {folder / name}{rate}")
+    tell(f"compare them with: atoll compare {directory} {folder}")
+
+
+def tune(
+    target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
+    rates: Rates = "0.03,0.1,0.3",
+    out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE-tuning.")] = None,
+    workers: Workers = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    settings: Settings = None,
+) -> None:
+    """Choose a learning rate by validation error, with a third of the rounds."""
+    from atoll.run.assemble import assemble
+    from atoll.run.baselines import Rival, rates_from
+    from atoll.run.baselines import tune as choose
+
+    raw = assemble(str(target), {"engine.workers": workers}, settings or [])
+    folder = out if out is not None else Path("runs") / f"{target.stem}-tuning"
+    with _watched(quiet, folder, again=f"atoll tune {target}") as watching:
+        found = choose(Rival(target.stem, raw), rates_from(rates), folder, data_dir, lambda _: watching)
+    for rate, error in found.errors.items():
+        tell(f"learning rate {rate:g}: error {error:.4f}{'  <- lowest' if rate == found.rate else ''}")
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(help="A run directory.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file: .onnx, .pt2, .safetensors, or .py (nevofed).")],
+    pick: Annotated[str | None, typer.Option(help="Which network; default: the one the method recommends.")] = None,
+    statistics: Annotated[
+        Path | None,
+        typer.Option(help="With data.scale = 'client': rows of the client (.csv), or its preparation.json."),
+    ] = None,
+) -> None:
+    """Write a found network as a file that answers raw rows without Atoll, with a model card."""
+    from atoll.report.terminal import amount
     from atoll.run.reader import load
 
-    _shown(load(directory))
+    found = load(directory)
+    with out_console.status("exporting"):
+        done = found.export(out, pick or found.recommended, statistics=statistics)
+    for path in done.files:
+        tell(f"written: {path} ({amount(path.stat().st_size)})")
+    tell(f"compared with the network on {done.rows} made-up rows: largest difference {done.difference:.1g}")
+
+
+def predict(
+    network: Annotated[Path, typer.Argument(help="An exported network (.onnx), or a run directory.")],
+    rows: Annotated[Path, typer.Argument(help="Raw rows: CSV, Parquet, .npy, an image or a folder of images.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The answers (.csv); without it they are shown.")
+    ] = None,
+    pick: Annotated[str | None, typer.Option(help="With a run directory: which network.")] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="With a run directory and data.scale = 'client': rows of the client.")
+    ] = None,
+    unknown_category: Annotated[
+        str, typer.Option(help="refuse, missing (as a missing value), or zeros (one-hot categories).")
+    ] = "refuse",
+    extra_columns: Annotated[str, typer.Option(help="refuse or ignore.")] = "refuse",
+) -> None:
+    """Answer raw rows with a network: the class of each and its probabilities. An exported one needs no torch."""
+    from atoll.preparation.answers import ExportedNetwork
+    from atoll.preparation.tables import CHOICES, RowError
+
+    options = {"unknown_category": unknown_category, "extra_columns": extra_columns}
+    for name, value in options.items():
+        if value not in CHOICES[name]:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {value}: unknown; {nearest(value, CHOICES[name])}", code="invalid-setting"
+            )
+    try:
+        if network.is_dir():
+            from atoll.run.reader import load
+
+            found = load(network)
+            answers = found.predict(rows, pick or found.recommended, statistics=statistics, **options)
+        else:
+            answers = ExportedNetwork(network).predict(rows, **options)
+    except RowError as problem:
+        raise DataError(str(problem), code=problem.code) from None
+    if out is not None:
+        answers.write(out)
+        tell(f"{len(answers.labels)} rows answered in {out}")
+        return
+    for place, label, values in zip(answers.places, answers.labels, answers.values.tolist(), strict=True):
+        tell(f"{place}: {label} ({', '.join(f'{value:.4g}' for value in values)})")
+
+
+def show(
+    directory: Annotated[Path, typer.Argument(help="A run directory.")],
+    clients: Annotated[bool, typer.Option("--clients", help="What became of each client's replies.")] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="The confusion matrix of a network, and the rates of each class.")
+    ] = False,
+    pick: Annotated[
+        str | None, typer.Option(help="With --classes: which network; default: the one the method recommends.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything there is to know, for programs.")] = False,
+) -> None:
+    """Show what a run found, what it cost, and how it went."""
+    from atoll.report.results import plain_run, show_classes, show_clients
+    from atoll.run.reader import load
+
+    found = load(directory)
+    if as_json:
+        tell(json.dumps(plain_run(found), indent=1))
+        return
+    if clients:
+        show_clients(out_console, found)
+    if classes:
+        show_classes(out_console, found, pick)
+    if not clients and not classes:
+        _shown(found)
+
+
+def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """What became of each client's replies, and how good the network is on its rows."""
+    from atoll.report.results import show_clients
+    from atoll.run.reader import load
+
+    show_clients(out_console, load(directory))
 
 
 def _begin(experiment: Experiment, out: Path | None, data_dir: Path | None, quiet: bool) -> None:
@@ -208,7 +368,7 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
 
 
 def _shown(found: Run, what_next: bool = False) -> None:
-    from atoll.report.terminal import show_next, show_run
+    from atoll.report.results import show_next, show_run
 
     show_run(out_console, found)
     if what_next:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+REASON = 200  # characters of a reason that are kept
+REASONS = 10  # kinds of failure that a client's account tells apart: a client may send a new one each time
+OTHER = "other reasons"
 Fate = Literal["used", "late", "stale", "rejected", "failed"]
 FATES: tuple[Fate, ...] = ("used", "late", "stale", "rejected", "failed")
 
@@ -35,15 +38,64 @@ class Account:
         self.simulated_seconds += other.simulated_seconds
 
 
+@dataclass
+class ClientAccount:
+    """What became of one client's tasks. Reasons are short: the first words of the error."""
+
+    rounds: int = 0  # in which it was asked
+    asked: int = 0
+    used: int = 0
+    late: int = 0
+    stale: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)  # by reason
+    failed: dict[str, int] = field(default_factory=dict)  # by reason
+
+    def count(self, fate: Fate, reason: str = "", number: int = 1) -> None:
+        if fate == "rejected" or fate == "failed":
+            counts: dict[str, int] = getattr(self, fate)
+            reason = reason if reason in counts or len(counts) < REASONS else OTHER
+            counts[reason] = counts.get(reason, 0) + number
+        else:
+            setattr(self, fate, getattr(self, fate) + number)
+
+    def add(self, other: ClientAccount) -> None:
+        self.rounds += other.rounds
+        self.asked += other.asked
+        self.used += other.used
+        self.late += other.late
+        self.stale += other.stale
+        for reason, number in other.rejected.items():
+            self.count("rejected", reason, number)
+        for reason, number in other.failed.items():
+            self.count("failed", reason, number)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Without what is zero."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    def report(self, rounds: int) -> dict[str, Any]:
+        """As in `result.json`; `idle` counts those of the run's `rounds` in which the client was not asked."""
+        return {"asked": 0, "used": 0, **self.to_plain(), "idle": max(0, rounds - self.rounds)}
+
+    @property
+    def useless(self) -> bool:
+        """It was asked, and no reply of it was ever used."""
+        return self.asked > 0 and not (self.used or self.late)
+
+
 class Ledger:
-    """One account per round, in order. Test evaluations, which serve the report only, are never entered."""
+    """One account per round, in order, and one per client. Test evaluations, which serve the report only, are never
+    entered."""
 
     def __init__(self) -> None:
         self.rounds: list[Account] = []
+        self.clients: dict[str, ClientAccount] = {}
+        self.this_round: dict[str, ClientAccount] = {}  # the clients' accounts of the current round alone
 
     def open_round(self) -> None:
         """Start the next round's account."""
         self.rounds.append(Account())
+        self.this_round = {}
 
     @property
     def current(self) -> Account:
@@ -51,24 +103,38 @@ class Ledger:
             self.open_round()
         return self.rounds[-1]
 
-    def sent(self, size: int) -> None:
+    def sent(self, client: str, size: int) -> None:
         self.current.tasks += 1
         self.current.bytes_down += size
+        first = client not in self.this_round
+        for account in self._accounts(client):
+            account.asked += 1
+            account.rounds += first
 
-    def received(self, fate: Fate | None, size: int = 0, macs: int = 0) -> None:
-        """A reply has arrived. `fate=None`: it is counted later."""
+    def received(self, fate: Fate | None, size: int = 0, macs: int = 0, client: str = "", reason: str = "") -> None:
+        """A reply has arrived. `fate=None`: it is counted later. A reply of no known client has no name."""
         if fate is not None:
-            self.counted(fate)
+            self.counted(fate, client, reason)
         self.current.bytes_up += size
         self.current.client_macs += macs
 
-    def counted(self, fate: Fate) -> None:
+    def counted(self, fate: Fate, client: str, reason: str = "") -> None:
         self.current.replies[fate] += 1
+        for account in self._accounts(client):
+            account.count(fate, _short(reason))
 
-    def changed_its_mind(self, old: Fate, new: Fate) -> None:
+    def changed_its_mind(self, client: str, old: Fate, new: Fate) -> None:
         """A reply that was counted as `old` is now `new` (a method discarded a stale one)."""
         self.current.replies[old] -= 1
         self.current.replies[new] += 1
+        for account in self._accounts(client):
+            account.count(old, number=-1)
+            account.count(new)
+
+    def _accounts(self, client: str) -> list[ClientAccount]:
+        if not client:
+            return []
+        return [held.setdefault(client, ClientAccount()) for held in (self.clients, self.this_round)]
 
     def elapsed(self, seconds: float) -> None:
         self.current.simulated_seconds += seconds
@@ -79,15 +145,26 @@ class Ledger:
             total.add(account)
         return total
 
-    def to_plain(self) -> list[dict[str, Any]]:
-        return [asdict(account) for account in self.rounds]
+    def to_plain(self) -> dict[str, Any]:
+        rounds = [asdict(account) for account in self.rounds]
+        return {"rounds": rounds, "clients": {name: own.to_plain() for name, own in self.clients.items()}}
 
-    @classmethod
-    def from_plain(cls, rows: list[Mapping[str, Any]]) -> Ledger:
-        ledger = cls()
-        ledger.rounds = [Account(**{**row, "replies": dict(row["replies"])}) for row in rows]
-        return ledger
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what `to_plain` gave, between two rounds."""
+        self.rounds = [account_from_plain(row) for row in saved["rounds"]]
+        self.clients = {name: ClientAccount(**own) for name, own in saved["clients"].items()}
+        self.this_round = {}
 
     def report(self) -> dict[str, Any]:
         """The totals and the accounts of all rounds, as in `result.json`."""
-        return {"rounds": len(self.rounds), **asdict(self.total()), "per_round": self.to_plain()}
+        return {"rounds": len(self.rounds), **asdict(self.total()), "per_round": self.to_plain()["rounds"]}
+
+
+def account_from_plain(row: Mapping[str, Any]) -> Account:
+    return Account(**{**row, "replies": dict(row["replies"])})
+
+
+def _short(reason: str) -> str:
+    """The start of an error, up to its first detail: errors that differ in numbers only count together."""
+    text = reason.removeprefix("rejected, ").partition(":")[0] if reason.startswith("rejected, ") else reason
+    return text[:REASON]

@@ -115,9 +115,14 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def tensor_sizes(payload: Any) -> dict[str, int]:
+    """Content names of all tensors in a payload, each with its bytes."""
+    return {owner.digest(name): owner[name].nbytes for owner, name in take_apart(payload).tensors}
+
+
 def tensor_digests(payload: Any) -> frozenset[str]:
     """Content names of all tensors in a payload."""
-    return frozenset(owner.digest(name) for owner, name in take_apart(payload).tensors)
+    return frozenset(tensor_sizes(payload))
 
 
 def _flatten(value: Any, parts: Parts, where: str, depth: int) -> Any:

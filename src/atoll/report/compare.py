@@ -7,17 +7,20 @@ over its clients of the weighted F1 of its main network on the client's own test
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from atoll.errors import RunDirectoryError
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, tidy
+from atoll.run.accounts import account_of
 from atoll.run.reader import Run, load
+from atoll.run.sweep import runs_in
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,7 @@ def gather(folders: Sequence[Path]) -> list[RunGroup]:
             run = load(folder)
             groups.setdefault(run.manifest["method"], []).extend(_scored(run))
         else:
-            below = sorted((path.parent for path in folder.glob("*/config.toml")), key=_natural_order)
-            if not below:
-                raise RunDirectoryError(
-                    f"{folder}: neither a run directory nor a folder of them; see `atoll sweep`", code="no-runs-found"
-                )
-            groups.setdefault(folder.name, []).extend(found for path in below for found in _scored(load(path)))
+            groups.setdefault(folder.name, []).extend(found for run in runs_in(folder) for found in _scored(run))
     for name, runs in groups.items():
         if not runs:
             raise RunDirectoryError(
@@ -96,12 +94,43 @@ def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, f
     return float(found.statistic), float(found.pvalue)
 
 
+class Section(NamedTuple):
+    """One table of a comparison, in plain text."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines) + "\n"
+
+
+def sections(groups: Sequence[RunGroup]) -> list[Section]:
+    """The whole comparison: the groups, their clients, their best runs and the tests between them."""
+    return [part for part in (_summary(groups), _by_client(groups), _best(groups), _tests(groups)) if part.rows]
+
+
+def notes(groups: Sequence[RunGroup]) -> list[str]:
+    """What the tables do not show, one sentence each."""
+    found = []
+    for group in groups:
+        absent: Counter[str] = Counter()
+        for one in group.runs:
+            accounts = one.run.result.get("clients", {})
+            absent.update(name for name, own in accounts.items() if account_of(own).useless)
+        found += [
+            f"client {name!r} never took part in {count} of {len(group.runs)} runs of {group.name!r}"
+            for name, count in absent.items()
+        ]
+    if len(groups) > 1 and any(len(group.runs) < 2 for group in groups):
+        found.append("a test of two groups needs two runs or more of each")
+    return found
+
+
 def markdown(groups: Sequence[RunGroup]) -> str:
     """Everything as Markdown tables."""
-    parts = [_summary(groups), _by_client(groups), _best(groups)]
-    if len(groups) > 1:
-        parts.append(_tests(groups))
-    return "\n".join(part for part in parts if part)
+    lines = [f"{text}\n" for text in notes(groups)]
+    return "\n".join([part.markdown() for part in sections(groups)] + lines)
 
 
 def clients_of(groups: Sequence[RunGroup]) -> list[str]:
@@ -109,55 +138,51 @@ def clients_of(groups: Sequence[RunGroup]) -> list[str]:
     return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.clients))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(str(word).replace("|", "\\|") for word in line) + " |" for line in lines) + "\n"
-
-
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation (of a sample)."""
+    """Mean and standard deviation (of a sample); of a single value the value alone."""
     if not values:
         return ""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return f"{np.mean(values):.4f} ± {deviation:.4f}"
+    deviation = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.4f}{deviation}"
 
 
-def _summary(groups: Sequence[RunGroup]) -> str:
+def _summary(groups: Sequence[RunGroup]) -> Section:
     columns = ["group", "runs", "weighted F1 on test", "lowest", "highest", "hidden nodes (highest)", "weights"]
     columns += ["up, bytes per round", "down, bytes per round"]
     rows = []
     for group in groups:
-        highest = group.highest("hidden")
+        highest, weights = group.highest("hidden"), group.mean_objective("params")
         hidden = "" if math.isnan(highest) else f"{group.mean_objective('hidden'):.2f} ({highest:.0f})"
         row = [group.name, str(len(group.runs)), spread(group.scores)]
         row += [f"{min(group.scores):.4f}", f"{max(group.scores):.4f}", hidden]
-        row += [f"{group.mean_objective('params'):,.1f}"]
+        row += ["" if math.isnan(weights) else f"{weights:,.1f}"]
         rows.append(row + [f"{group.bytes_per_round(way):,.0f}" for way in ("up", "down")])
-    return table(columns, rows)
+    return Section(columns, rows)
 
 
-def _by_client(groups: Sequence[RunGroup]) -> str:
+def _by_client(groups: Sequence[RunGroup]) -> Section:
     rows = [[client, *(spread(group.of_client(client)) for group in groups)] for client in clients_of(groups)]
-    return table(["client", *(group.name for group in groups)], rows)
+    return Section(["client", *(group.name for group in groups)], rows)
 
 
-def _best(groups: Sequence[RunGroup]) -> str:
+def _best(groups: Sequence[RunGroup]) -> Section:
     """The best run by training psi: mean and deviation over its clients, as in the paper's Table 5."""
     rows = [
         [group.name, str(best.run.manifest["seed"]), spread(list(best.clients.values()))]
         for group in groups
         if (best := group.best()) is not None
     ]
-    return table(["best run by training psi", "seed", "weighted F1 on test, over clients"], rows) if rows else ""
+    return Section(["best run by training psi", "seed", "weighted F1 on test, over clients"], rows)
 
 
-def _tests(groups: Sequence[RunGroup]) -> str:
+def _tests(groups: Sequence[RunGroup]) -> Section:
+    """Pairs of groups with two runs or more each."""
     rows = []
-    for one, other in combinations(groups, 2):
+    for one, other in combinations((group for group in groups if len(group.runs) > 1), 2):
         u, p = mann_whitney(one.scores, other.scores)
         difference = float(np.mean(one.scores) - np.mean(other.scores))
         rows.append([f"{one.name} - {other.name}", f"{difference:+.4f}", f"{u:g}", f"{p:.3g}"])
-    return table(["difference", "of means", "Mann-Whitney U", "p, two-tailed"], rows)
+    return Section(["difference", "of means", "Mann-Whitney U", "p, two-tailed"], rows)
 
 
 def _scored(run: Run) -> list[ScoredRun]:
@@ -167,12 +192,6 @@ def _scored(run: Run) -> list[ScoredRun]:
     main = next((c for c in result["candidates"] if "high" in c["picks"]), result["candidates"][0])
     clients = {name: float(metrics["test_f1"]) for name, metrics in main.get("clients", {}).items()}
     return [ScoredRun(run, clients, main["objectives"], result["ledger"], result["rounds"])] if clients else []
-
-
-def _natural_order(path: Path) -> tuple[str, int, str]:
-    """seed-2 before seed-10."""
-    stem, _, number = path.name.rpartition("-")
-    return (stem, int(number), "") if number.isdecimal() else (path.name, 0, "")
 
 
 def draw_boxes(groups: Sequence[RunGroup], path: Path) -> Path:

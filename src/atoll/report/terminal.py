@@ -1,29 +1,25 @@
-"""Output in the terminal: the progress of a run, and a table of its result."""
+"""Output in the terminal: the progress of a run, and how text and amounts are written."""
 
 from __future__ import annotations
 
-import math
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from atoll.core.ledger import Account
-from atoll.run.reader import Run
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 class LiveProgress:
-    """A bar with the round, the best error, the bytes sent and received, and the remaining time."""
+    """A bar with the round, its error, the bytes sent and received, and the remaining time."""
 
     def __init__(self, console: Console) -> None:
-        self._best = math.inf
         self._console = console
         self._bar = Progress(
             TextColumn("[bold]{task.fields[place]}"),
@@ -36,8 +32,7 @@ class LiveProgress:
         self._bar.start()
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
-        self._best = min(self._best, metrics.get("error", math.inf))
-        words = _words(metrics, self._best, total)
+        words = _words(metrics, total)
         self._bar.update(
             self._task, completed=number, total=rounds, description=words, place=f"round {number}/{rounds}"
         )
@@ -54,13 +49,11 @@ class PlainProgress:
     """One line per round (every few rounds in long runs), for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._best = math.inf
         self._console = console
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
-        self._best = min(self._best, metrics.get("error", math.inf))
         if number == rounds or number % max(1, rounds // 100) == 0:
-            text = f"round {number}/{rounds}  {_words(metrics, self._best, total)}  {seconds:.0f} s"
+            text = f"round {number}/{rounds}  {_words(metrics, total)}  {seconds:.0f} s"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
@@ -78,43 +71,13 @@ class NoProgress(PlainProgress):
         pass
 
 
-def progress(console: Console, quiet: bool) -> LiveProgress | PlainProgress:
-    """The kind of progress that suits the output: a bar in a terminal, else lines."""
+def progress(console: Console | None = None, quiet: bool = False) -> LiveProgress | PlainProgress:
+    """The kind of progress that suits the output: a bar in a terminal or notebook, else lines."""
+    console = console or Console()
     if quiet:
         return NoProgress(console)
-    return LiveProgress(console) if console.is_terminal else PlainProgress(console)
-
-
-def show_run(console: Console, run: Run) -> None:
-    """The networks and the cost of a finished run; for an unfinished one, its progress."""
-    if not run.finished:
-        done = run.rounds
-        last = done[-1]["metrics"].get("error") if done else None
-        error = "" if last is None else f", error {last:.4f}"
-        state = f"{run.path}: {run.manifest['method']}, {len(done)} rounds done{error}, not finished"
-        for text in (state, f"continue with: atoll resume {shlex.quote(str(run.path))}"):
-            console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-        return
-    result = run.result
-    table = Table(title=cell(f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}"))
-    for name, side in (("network", "left"), ("picks", "left")):
-        table.add_column(name, justify=side)  # type: ignore[arg-type]
-    names = list(result["candidates"][0]["objectives"]) if result["candidates"] else []
-    for name in names:
-        table.add_column(cell(name.replace("_", " ")), justify="right")
-    for candidate in result["candidates"]:
-        values = [_objective(name, candidate["objectives"].get(name)) for name in names]
-        table.add_row(cell(candidate["id"]), cell(", ".join(candidate["picks"])), *values)
-    console.print(table)
-    ledger = result["ledger"]
-    simulated = ledger["simulated_seconds"]
-    console.print(
-        f"clients sent {amount(ledger['bytes_up'])}, received {amount(ledger['bytes_down'])}, "
-        f"computed {ledger['client_macs'] / 1e9:,.1f} GMAC; {result['wall_seconds']:.0f} s"
-        + (f", {simulated:,.1f} s on the virtual network" if simulated else ""),
-        markup=False,
-    )
-    console.print(printable(f"run directory: {run.path}"), markup=False, highlight=False, soft_wrap=True)
+    in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # without it rich shows nothing there
+    return LiveProgress(console) if console.is_terminal or in_notebook else PlainProgress(console)
 
 
 def printable(text: str) -> str:
@@ -129,21 +92,6 @@ def cell(text: str) -> str:
     return escape(printable(text))
 
 
-def show_next(console: Console, run: Run) -> None:
-    """Suggest what to do with a finished run."""
-    pick = next((pick for c in run.result["candidates"] for pick in c["picks"] if pick == "knee"), "high")
-    evolved = any(c["architecture"].get("space") == "genome" for c in run.result["candidates"])
-    # A search that has ended by its own rule cannot be continued, but its networks can be tuned.
-    ended = next((c["about"]["ended"] for c in run.result["candidates"] if "ended" in c.get("about", {})), None)
-    tune = f"atoll retrain {run.path} --from found --pick final  # the search is over: {ended}"
-    for what, how in (
-        ("view it", f"atoll explain {run.path}" if evolved else f"atoll figures {run.path}"),
-        ("continue", tune if ended else f"atoll resume {run.path} --rounds {2 * run.result['rounds']}"),
-        ("use it", f"atoll.load({str(run.path)!r}).model({pick!r})  # in Python: an ordinary torch module"),
-    ):
-        console.print(f"{what + ':':<12}{how}", markup=False, highlight=False, soft_wrap=True)
-
-
 def amount(count: float) -> str:
     """A number of bytes with its unit: 12.3 MB."""
     power = 0
@@ -152,17 +100,10 @@ def amount(count: float) -> str:
     return f"{count:.0f} {UNITS[0]}" if power == 0 else f"{count:.1f} {UNITS[power]}"
 
 
-def _words(metrics: dict[str, Any], best: float, total: Account) -> str:
-    now = f"error {metrics['error']:.4f}, best {best:.4f}" if "error" in metrics else "no error measured yet"
-    return f"{now}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}"
-
-
-def _objective(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    if name.endswith(("error", "f1", "psi")):
-        return f"{value:.4f}"
-    return amount(value) if name.endswith("bytes") else f"{value:,.0f}"
+def _words(metrics: dict[str, Any], total: Account) -> str:
+    now = f"error {metrics['error']:.4f}" if "error" in metrics else "no error measured yet"
+    virtual = f", {total.simulated_seconds:,.0f} virtual s" if total.simulated_seconds else ""
+    return f"{now}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}{virtual}"
 
 
 @contextmanager

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
+from atoll.core.stopping import refuse_pointless
 from atoll.data import Federated
-from atoll.errors import ConfigError, RunDirectoryError
+from atoll.errors import ConfigError, RunDirectoryError, UserError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
+from atoll.preparation.value import Preparation
 from atoll.run.loop import Loop, Watcher
 from atoll.run.reader import Run, load
 from atoll.simulation.links import Links, links_for
@@ -68,10 +70,10 @@ def start(
     experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
     find_method(experiment.method)(fitted, engine.schema)  # what does not fit is refused before anything is written
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
-    with RunDirectory.create(out, dump(experiment), manifest) as directory:
+    with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
         try:
             _run(experiment, engine, links, manifest["run"], directory, watcher, stop)
-        except ConfigError:
+        except UserError:
             directory.discard()  # only the clients' data could show it: the folder is free for the corrected command
             raise
     return load(out)
@@ -89,11 +91,16 @@ def resume(
     stop: Stop = lambda: False,
     open_engine: OpenEngine | None = None,
 ) -> Run:
-    """Continue where a run stopped, to the same result as if it never had; with `rounds`, further than was planned."""
+    """Continue where a run stopped, to the same result as if it never had; with `rounds`, further than was planned.
+
+    A run that has finished these rounds is left as it is.
+    """
+    before = load(path)
+    if is_finished(before, rounds):
+        return before
     with RunDirectory.reopen(path) as directory:
-        manifest = load(path).manifest
-        experiment = resolve(read_file(path / "config.toml"), complete=True)
-        experiment = _further(experiment, rounds)
+        manifest = before.manifest
+        experiment = _further(_settings_of(path), rounds)
         if workers is not None:
             settings = experiment.engine.model_copy(update={"workers": workers})
             experiment = experiment.model_copy(update={"engine": settings})
@@ -115,6 +122,18 @@ def resume(
     return load(path)
 
 
+def is_finished(run: Run, rounds: int | None = None) -> bool:
+    """Whether the run has a result for the rounds that it is planned for now, or for this many."""
+    if not run.finished:
+        return False
+    planned: int = run.result["planned_rounds"]
+    return planned >= _further(_settings_of(run.path), rounds).settings.rounds
+
+
+def _settings_of(path: Path) -> Experiment:
+    return resolve(read_file(path / "config.toml"), complete=True)
+
+
 def _open(
     experiment: Experiment,
     open_engine: OpenEngine | None,
@@ -128,6 +147,7 @@ def _open(
     single_thread()
     method = find_method(experiment.method)
     _refuse_network(experiment, method.takes_late)
+    refuse_pointless(experiment.stop, experiment.settings.rounds)
     request = Request(
         experiment.engine,
         experiment.data,
@@ -182,10 +202,12 @@ def _run(
         clock, deadline = VirtualTime(network, links, experiment.seed), network.deadline
     journal = Journal(directory.path / "journal") if engine.journal else None
     transport = engine.transport(run, directory.path)
-    with Federation(transport, engine.clients, engine.benchmark, deadline, clock, journal) as federation:
+    with Federation(
+        transport, engine.clients, engine.benchmark, deadline, clock, journal, engine.held_out
+    ) as federation:
         Loop(
             method,
-            engine.schema,
+            _preparations(engine),
             experiment.seed,
             experiment.settings.rounds,
             experiment.patience,
@@ -193,7 +215,14 @@ def _run(
             directory,
             watcher,
             stop,
+            experiment.stop,
         ).run()
+
+
+def _preparations(engine: Engine) -> Callable[[str | None], Preparation]:
+    """The preparation of raw rows for a client's own network, where it is known here, and for all others."""
+    own = engine.own_preparation
+    return lambda client: engine.preparation if client is None or own is None else own(client)
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:
@@ -217,7 +246,9 @@ def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> di
         "schema": SCHEMA,
         "method": settings_table(experiment.method),
         "metrics_kind": method.metrics_kind,
+        "recommended": method.recommended,
         "centralised": method.centralised,
+        "source": experiment.data.name or Path(experiment.data.folder or "").name,  # of the data
         "seed": experiment.seed,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
         "computing": record(),

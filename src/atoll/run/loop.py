@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Protocol
 
-from atoll.core.ledger import Account, Ledger
-from atoll.core.messages import Schema
+from atoll.clients import Finished, evaluate_finished
+from atoll.core.ledger import Account, ClientAccount
+from atoll.core.stopping import Progress, StopSettings, reason_to_stop
 from atoll.errors import NotResumable, Paused, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, Metrics
+from atoll.preparation.value import Preparation
 from atoll.rng import stream
 from atoll.store import Model, RunDirectory
+from atoll.training.metrics import result_metrics
 
 CHECKPOINT_SHARE = 20  # checkpoints may take 1/20 of the time
 
 
 class Watcher(Protocol):
-    """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one."""
+    """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one.
 
-    def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None: ...
+    An exception that it raises ends the run, which can be resumed.
+    """
 
-    def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None: ...
+    def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None:
+        """Round `number` of `rounds` is done, with these metrics of its method (most have an `error`).
+
+        `total` is what the run has cost so far, `seconds` how long it has taken on this machine.
+        """
+
+    def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
+        """Too few clients replied in round `number`; after `patience` attempts the run pauses."""
 
 
 @dataclass
@@ -32,7 +43,7 @@ class Loop:
     """One run: a method, its federation, and its run directory."""
 
     method: Method[Any]
-    schema: Schema
+    preparation_of: Callable[[str | None], Preparation]  # for a client's own network, or for one that serves all
     seed: int
     rounds: int
     patience: int
@@ -40,6 +51,7 @@ class Loop:
     directory: RunDirectory
     watcher: Watcher | None = None
     stop: Callable[[], bool] = lambda: False
+    rules: StopSettings = field(default_factory=StopSettings)
 
     def run(self) -> dict[str, Any]:
         """Run from the last checkpoint, or from the start, to the result, and write that to the directory."""
@@ -48,35 +60,45 @@ class Loop:
         state, before = self._restore(saved) if saved is not None else self._begin()
         clock = _Clock(before)
         metrics = saved["metrics"] if saved is not None else {}
+        progress = Progress(**saved["progress"]) if saved is not None else Progress()
         checkpoint = _Cadence()
-        while not self.method.done(state):
+        while not self.method.done(state) and self._reason_to_stop(state, metrics, progress, clock) is None:
             # What a pause saves: a failed round must leave no trace.
-            value = self._value(state, metrics, clock.seconds, tried)
+            value = self._value(state, metrics, progress, clock.seconds, tried)
             if self.stop():
                 self._checkpoint(state, value)
                 raise Paused(f"stopped after round {state.round} of {self.rounds}", code="run-stopped")
             if checkpoint.due():
                 checkpoint.measure(partial(self._checkpoint, state, value))
             state, metrics = self._round(state, value, clock, tried)
+            progress = progress.after(metrics.get("error"))
             tried = 0
-        value = self._value(state, metrics, clock.seconds, tried)
+        value = self._value(state, metrics, progress, clock.seconds, tried)
         self._checkpoint(state, value)
-        return self._finish(state, value, clock, tried)
+        stopped = None if self.method.done(state) else self._reason_to_stop(state, metrics, progress, clock)
+        return self._finish(state, value, clock, tried, stopped)
+
+    def _reason_to_stop(self, state: Any, metrics: Metrics, progress: Progress, clock: _Clock) -> str | None:
+        if state.round == 0:
+            return None
+        total = self.federation.ledger.total()
+        return reason_to_stop(self.rules, state.round, metrics, progress, total, clock.seconds)
 
     def _begin(self) -> tuple[Any, float]:
         return self.method.init(self.federation, stream(self.seed, "init")), 0.0
 
     def _restore(self, saved: Mapping[str, Any]) -> tuple[Any, float]:
         self.federation.restore(saved["federation"])
-        self.federation.ledger.rounds = Ledger.from_plain(saved["ledger"]).rounds
+        self.federation.ledger.restore(saved["ledger"])
         return self.method.State(**saved["state"]), saved["wall_seconds"]
 
-    def _value(self, state: Any, metrics: Metrics, seconds: float, tried: int) -> dict[str, Any]:
+    def _value(self, state: Any, metrics: Metrics, progress: Progress, seconds: float, tried: int) -> dict[str, Any]:
         return {
             "state": {item.name: getattr(state, item.name) for item in fields(state)},
             "federation": self.federation.snapshot(),
             "ledger": self.federation.ledger.to_plain(),
             "metrics": metrics,
+            "progress": asdict(progress),
             "wall_seconds": seconds,
             "tried": tried,  # failed attempts of the next round before this checkpoint
         }
@@ -99,7 +121,9 @@ class Loop:
                 state, metrics = self.method.step(state, self.federation, rng)
             except TooFewReplies as problem:
                 reason, resumable = str(problem), not isinstance(problem, NotResumable)
-                self.directory.event({"round": number, "failed": reason, "attempt": attempt})
+                self.directory.event(
+                    {"round": number, "failed": reason, "attempt": attempt, "clients": self._clients_this_round()}
+                )
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
                 continue
@@ -117,23 +141,34 @@ class Loop:
         seconds = round(clock.seconds, 3)
         self.directory.event(
             {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds}
+            | {"clients": self._clients_this_round()}
             | self.federation.engine_events(),
         )
         if self.watcher:
             total = self.federation.ledger.total()
             self.watcher.round_done(state.round, self.rounds, metrics, total, clock.seconds)
 
-    def _finish(self, state: Any, value: dict[str, Any], clock: _Clock, tried: int) -> dict[str, Any]:
+    def _finish(
+        self, state: Any, value: dict[str, Any], clock: _Clock, tried: int, stopped: str | None
+    ) -> dict[str, Any]:
+        # Before the final measurements: a client that only takes part in those has contributed nothing to the search.
+        accounts = {info.name: self._account(info.name, state.round) for info in self.federation.clients()}
         found = self._results(state, value, tried)
+        finished = [Finished(one.architecture, one.weights, one.statistics, one.owner) for one in found if one.picks]
+        tested = dict(zip((one.id for one in found if one.picks), self._tested(finished), strict=True))
+        ledger = self.federation.ledger
         result = {
             "method": self.method.name,
             "status": "finished",
+            "stopped": stopped,  # the rule of `[stop]` that ended the run before its last round
             "seed": self.seed,
             "rounds": state.round,
+            "planned_rounds": self.rounds,
             "wall_seconds": round(clock.seconds, 3),
             "hypervolume": value["metrics"].get("hypervolume"),
-            "candidates": [self._saved(candidate) for candidate in found],
-            "ledger": self.federation.ledger.report(),
+            "candidates": [self._saved(candidate) | tested.get(candidate.id, {}) for candidate in found],
+            "ledger": ledger.report(),
+            "clients": accounts,
         }
         self.directory.result(result)
         return result
@@ -152,6 +187,33 @@ class Loop:
             f"the search is finished, its networks could not be measured: {reason}", code="results-not-measured"
         )
 
+    def _tested(self, networks: Sequence[Finished]) -> list[dict[str, Any]]:
+        """The networks as they are handed over, on test rows: in all, client by client, and on clients held out."""
+        names = {
+            "clients": [info.name for info in self.federation.clients()],
+            "test": [info.name for info in self.federation.test_holders()],
+            "held_out": [info.name for info in self.federation.held_out()],
+        }
+        found = []
+        for own in evaluate_finished(self.federation, networks):
+            each = {name: result_metrics(confusion) for name, confusion in own.items()}
+            entry: dict[str, Any] = {"clients": {name: each[name] for name in names["clients"] if name in each}}
+            for part in ("test", "held_out"):
+                held = [own[name] for name in names[part] if name in own]
+                if held:
+                    entry[part] = result_metrics(sum(held[1:], held[0]))
+            if "held_out" in entry:
+                entry["held_out"]["clients"] = {name: each[name] for name in names["held_out"] if name in each}
+            found.append(entry)
+        return found
+
+    def _clients_this_round(self) -> dict[str, Any]:
+        return {name: own.to_plain() for name, own in self.federation.ledger.this_round.items()}
+
+    def _account(self, client: str, rounds: int) -> dict[str, Any]:
+        """What became of a client's tasks over the rounds of the search."""
+        return self.federation.ledger.clients.get(client, ClientAccount()).report(rounds)
+
     def _saved(self, candidate: Candidate) -> dict[str, Any]:
         """The entry of `result.json`, after writing the model file."""
         entry = {
@@ -161,14 +223,15 @@ class Loop:
             "picks": candidate.picks,
             "weights": self.directory.save_model(self._model(candidate)),
         }
+        if candidate.owner is not None:
+            entry["owner"] = candidate.owner
         if candidate.about:
             entry["about"] = dict(candidate.about)
-        if candidate.clients:
-            entry["clients"] = {name: dict(metrics) for name, metrics in candidate.clients.items()}
         return entry
 
     def _model(self, candidate: Candidate) -> Model:
-        return Model(candidate.architecture, candidate.weights, candidate.statistics, self.schema)
+        preparation = self.preparation_of(candidate.owner)
+        return Model(candidate.architecture, candidate.weights, candidate.statistics, preparation)
 
 
 class _Clock:

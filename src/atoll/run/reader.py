@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atoll.errors import RunDamaged, RunDirectoryError, nearest
+from atoll.run.accounts import client_problems, clients_so_far, network_problems
 from atoll.store.directory import SCHEMA
 from atoll.store.models import Model, load_model
 
 if TYPE_CHECKING:
     import torch
+
+    from atoll.export.card import CardFacts
+    from atoll.export.files import Exported
+    from atoll.export.predictor import Predictor
+    from atoll.preparation import Answers
 
 ATTEMPTS = 5  # a running search may replace a model file before it is read; then the pointer is read again
 
@@ -52,6 +58,16 @@ class Run:
         return str(self.manifest["metrics_kind"])
 
     @property
+    def recommended(self) -> str:
+        """The pick that most users want."""
+        return str(self.manifest["recommended"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of a confusion matrix."""
+        return tuple(self._json("preparation.json")["classes"])
+
+    @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
@@ -81,8 +97,82 @@ class Run:
         """The events of successful rounds."""
         return [event for event in self.history if "metrics" in event]
 
+    @property
+    def clients(self) -> dict[str, dict[str, Any]]:
+        """What became of each client's replies in the search: how many were asked for, used, late, stale, rejected
+        and failed (these two by reason), and in how many rounds the client was idle. Zeros are left out.
+
+        Before the end: of the clients that were asked, in the rounds so far.
+        """
+        found: dict[str, dict[str, Any]] = self.result["clients"] if self.finished else clients_so_far(self.history)
+        return found
+
+    @property
+    def problems(self) -> list[str]:
+        """One sentence each for what a reader should know: clients that never took part or whose replies were not all
+        used, with the reasons; a search that was cut short; a recommended network that is no better than chance."""
+        found = client_problems(self.clients)
+        entry = self._entries().get(self.recommended) if self.finished else None
+        return found if entry is None else found + network_problems(entry, self.recommended, self.classes)
+
+    def candidate(self, pick: str) -> dict[str, Any]:
+        """The entry of `result.json` of a network, by one of its picks or its name."""
+        entries = self._entries()
+        if pick not in entries:
+            raise RunDirectoryError(f"{self.path}: no network '{pick}'; {nearest(pick, entries)}", code="unknown-pick")
+        return entries[pick]
+
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        return {name: c for c in self.result["candidates"] for name in (c["id"], *c["picks"])}
+
+    def predict(self, rows: Any, pick: str = "high", *, statistics: Any = None, **options: str) -> Answers:
+        """The class of each raw row and its probabilities (scores, if the network has no softmax).
+
+        `rows` is a DataFrame, a list of dicts, an array, or a path: CSV, Parquet, array file, image, folder of images.
+        Options are those of `Predictor`.
+        """
+        return self.predictor(pick, statistics=statistics)(rows, **options)
+
+    def predictor(self, pick: str = "high", *, statistics: Any = None) -> Predictor:
+        """The trained network of a pick, ready to answer raw rows many times. `statistics`: see `Predictor`."""
+        from atoll.export.predictor import Predictor
+
+        return Predictor(self.load_model(pick), statistics)
+
+    def export(self, path: str | Path, pick: str = "high", *, statistics: Any = None) -> Exported:
+        """Write the network of a pick to a file that needs no Atoll: .onnx, .pt2, .safetensors, or .py (evolved ones).
+
+        Beside it: the preparation of raw rows (JSON), a model card and, for ONNX, a program that answers raw rows.
+        """
+        from atoll.export.files import export
+
+        return export(self.load_model(pick), Path(path), self.facts(pick), statistics)
+
+    def facts(self, pick: str) -> CardFacts:
+        """What a model card says of a pick."""
+        from atoll.export.card import CardFacts
+
+        about, done = self.manifest, self.rounds
+        result = self.result if self.finished else {}
+        found = self._entries().get(pick, {}) if self.finished else {}
+        data = about["data"]
+        return CardFacts(
+            pick=pick,
+            method=about["method"],
+            data=about["source"],
+            seed=about["seed"],
+            rounds=len(done),
+            clients=data["clients"],
+            rows=data["rows"],
+            candidate=found,
+            ledger=result.get("ledger", {}),
+        )
+
     def model(self, pick: str = "high") -> torch.nn.Module:
-        """The trained network of a pick, as an ordinary torch module that works on a single row or image."""
+        """The trained network of a pick, as an ordinary torch module that works on a batch or on a single row or image.
+
+        It takes prepared rows; `predict` takes raw ones.
+        """
         return self.load_model(pick).module()
 
     def load_model(self, pick: str = "high") -> Model:
@@ -102,7 +192,7 @@ class Run:
     def _weights_of(self, pick: str) -> str:
         """The relative path of a pick's weights, from the result or, before the end, from the current snapshots."""
         if self.finished:
-            by_pick = {name: c["weights"] for c in self.result["candidates"] for name in (c["id"], *c["picks"])}
+            by_pick = {name: entry["weights"] for name, entry in self._entries().items()}
         elif (self.path / "models" / "current.json").exists():
             by_pick = {name: f"models/{file}" for name, file in self._json("models/current.json")["models"].items()}
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,54 +22,53 @@ LEGEND = 20  # classes: a longer legend leaves no space for the bars
 
 
 def draw_partition(federated: Federated, path: str | Path) -> Path:
-    """The class histogram per client as .png or .svg: stacked bars, or a heat map for many clients or classes."""
-    counts = histogram(federated)
+    """The class histogram per client as .png or .svg: stacked bars, or a heat map for many clients or classes. Clients
+    that are held out come last."""
+    counts = np.concatenate([histogram(federated), histogram(federated, held_out=True)])
+    names = [*federated.names, *(f"{name} (held out)" for name in federated.held_out)]
     figure = new_figure(9, 5)
     axes = figure.add_subplot()
     if len(counts) <= MANY and counts.shape[1] <= LEGEND:
-        _bars(axes, counts, federated)
+        _bars(axes, counts, names, federated.schema.classes)
         tidy(axes)
         axes.grid(axis="x", visible=False)
     else:
         shown = axes.imshow(_bands(counts), aspect="auto", interpolation="nearest", cmap="viridis")
         shown_as = "rows" if len(counts) <= BANDS else "rows (mean of neighbouring clients)"
         figure.colorbar(shown, ax=axes, label=shown_as)
-        _label_map(axes, counts, federated)
+        _label_map(axes, counts, names, federated.schema.classes)
     title = f"{len(counts)} clients, {int(counts.sum()):,} rows, {counts.shape[1]} classes"
     figure.suptitle(title, fontsize=12, color=INK)
     return save(figure, Path(path))
 
 
-def _bars(axes: Axes, counts: Indices, federated: Federated) -> None:
+def _bars(axes: Axes, counts: Indices, clients: Sequence[str], classes: Sequence[str]) -> None:
     from matplotlib import colormaps
 
     place = np.arange(len(counts))
-    classes = counts.shape[1]
-    many = colormaps["tab20" if classes > 10 else "tab10"]
-    colours = PALETTE if classes <= len(PALETTE) else [many(label) for label in range(classes)]
+    many = colormaps["tab20" if len(classes) > 10 else "tab10"]
+    colours = PALETTE if len(classes) <= len(PALETTE) else [many(label) for label in range(len(classes))]
     below = np.zeros(len(counts), dtype=np.int64)
-    for label, name in enumerate(federated.schema.classes):
+    for label, name in enumerate(classes):
         axes.bar(place, counts[:, label], bottom=below, width=0.85, color=colours[label], label=plain(name))
         below += counts[:, label]
-    axes.set_xticks(place, [plain(name) for name in federated.names], rotation=90 if len(counts) > 8 else 0, fontsize=8)
+    axes.set_xticks(place, [plain(name) for name in clients], rotation=90 if len(counts) > 8 else 0, fontsize=8)
     axes.set_ylabel("rows")
     axes.margins(x=0.01)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, title="class", frameon=False)
 
 
-def _label_map(axes: Axes, counts: Indices, federated: Federated) -> None:
+def _label_map(axes: Axes, counts: Indices, clients: Sequence[str], classes: Sequence[str]) -> None:
     axes.set_xlabel("class")
     axes.set_ylabel("client")
-    classes = counts.shape[1]
-    if classes <= LEGEND:
-        names: list[Any] = [plain(name, 14) for name in federated.schema.classes]
-        axes.set_xticks(
-            np.arange(classes), names, rotation=45 if classes > 6 else 0, ha="right" if classes > 6 else "center"
-        )
+    if len(classes) <= LEGEND:
+        names: list[Any] = [plain(name, 14) for name in classes]
+        angle, side = (45, "right") if len(classes) > 6 else (0, "center")
+        axes.set_xticks(np.arange(len(classes)), names, rotation=angle, ha=side)
     bands = min(len(counts), BANDS)
     ticks = np.unique(np.linspace(0, bands - 1, min(bands, 12)).astype(int))
     first = np.arange(bands) * len(counts) // bands
-    axes.set_yticks(ticks, [plain(federated.names[int(first[tick])]) for tick in ticks], fontsize=8)
+    axes.set_yticks(ticks, [plain(clients[int(first[tick])]) for tick in ticks], fontsize=8)
 
 
 def _bands(counts: Indices) -> Any:

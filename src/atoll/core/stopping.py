@@ -1,0 +1,73 @@
+"""Stop rules for every method: the `[stop]` table of an experiment.
+
+A run ends with the first rule that is met, and its result says which. Rounds, errors, bytes and MACs are those of the
+run's own events, so a resumed run stops where an uninterrupted one does; minutes are those of the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atoll.core.ledger import Account
+from atoll.errors import ConfigError
+
+NOTICEABLE = 1e-4  # a lower error than the best by less than this is no progress
+
+
+class StopSettings(BaseModel):
+    """None: no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    rounds: int | None = Field(default=None, ge=1)  # fewer than the method's own, which schedules are made for
+    accuracy: float | None = Field(default=None, gt=0, le=1)  # on validation rows, of the round's metrics
+    plateau: int | None = Field(default=None, ge=1)  # rounds in a row without a lower error
+    upload: int | None = Field(default=None, ge=1)  # bytes that all clients together have sent
+    macs: int | None = Field(default=None, ge=1)  # that all clients together have computed
+    minutes: float | None = Field(default=None, gt=0)  # of wall-clock time
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The lowest error so far, and for how many rounds it has not fallen. A checkpoint holds it."""
+
+    best: float = 1.0
+    waited: int = 0
+
+    def after(self, error: float | None) -> Progress:
+        if error is None:
+            return self
+        lower = error < self.best - NOTICEABLE
+        return Progress(error if lower else self.best, 0 if lower else self.waited + 1)
+
+
+def reason_to_stop(
+    rules: StopSettings, rounds: int, metrics: dict[str, Any], progress: Progress, total: Account, seconds: float
+) -> str | None:
+    """Why the run ends after this round, in words; None if it goes on."""
+    error = metrics.get("error")
+    if rules.rounds is not None and rounds >= rules.rounds:
+        return f"stop.rounds = {rules.rounds}"
+    if rules.accuracy is not None and error is not None and 1 - error >= rules.accuracy:
+        return f"stop.accuracy = {rules.accuracy:g} reached: {1 - error:.4f}"
+    if rules.plateau is not None and progress.waited >= rules.plateau:
+        return f"stop.plateau = {rules.plateau} rounds without a lower error than {progress.best:.4f}"
+    if rules.upload is not None and total.bytes_up >= rules.upload:
+        return f"stop.upload = {rules.upload:,} bytes reached"
+    if rules.macs is not None and total.client_macs >= rules.macs:
+        return f"stop.macs = {rules.macs:,} reached"
+    if rules.minutes is not None and seconds >= 60 * rules.minutes:
+        return f"stop.minutes = {rules.minutes:g} reached"
+    return None
+
+
+def refuse_pointless(rules: StopSettings, rounds: int) -> None:
+    """A limit that the method's own number of rounds makes meaningless."""
+    if rules.rounds is not None and rules.rounds > rounds:
+        raise ConfigError(
+            f"stop.rounds = {rules.rounds}: the method has {rounds} rounds; raise its own, or lower this",
+            code="conflicting-settings",
+        )

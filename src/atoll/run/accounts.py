@@ -1,0 +1,116 @@
+"""What became of each client's replies over a run, and what a reader of its result must be warned of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from atoll.core.ledger import ClientAccount
+
+Plain = Mapping[str, Any]
+
+KIND, PLACE = re.compile(r"^\w+(Error|Exception): "), re.compile(r" \(\w+, line \d+\)$")
+NAMES = 5  # clients that are named in one sentence
+# The first words of a rejection, see `atoll.core.checks`.
+REJECTIONS = {
+    "nonfinite": "values that are not finite",
+    "schema": "not what the task asks for",
+    "dtype": "arrays of another type",
+    "shape": "arrays of another shape",
+    "count": "counts that cannot be right",
+    "mask": "weights that do not fit the network",
+    "genome": "not a valid genome",
+}
+
+
+def clients_so_far(events: Iterable[Plain]) -> dict[str, dict[str, Any]]:
+    """The accounts of the clients that were asked in these rounds, in the form of `result.json`."""
+    # Attempts of a round that failed are part of the account of the attempt that did not.
+    by_round: dict[int, Plain] = {event["round"]: event.get("clients", {}) for event in events}
+    totals: dict[str, ClientAccount] = {}
+    for accounts in by_round.values():
+        for name, own in accounts.items():
+            totals.setdefault(name, ClientAccount()).add(ClientAccount(**own))
+    return {name: own.report(len(by_round)) for name, own in totals.items()}
+
+
+def client_problems(clients: Mapping[str, Plain]) -> list[str]:
+    """Sentences about clients that never took part, then about those whose replies were not all used."""
+    accounts = {name: account_of(plain) for name, plain in clients.items()}
+    never = [
+        f"client {name!r} never took part: of {own.asked} tasks {_outcomes(own) or 'none was answered'}"
+        for name, own in accounts.items()
+        if own.useless
+    ]
+    idle = [name for name, own in accounts.items() if not own.asked]
+    if idle:
+        who = f"client {idle[0]!r} was" if len(idle) == 1 else f"{len(idle)} clients were"
+        named = "" if len(idle) == 1 else f": {listed(idle)}"
+        never.append(f"{who} never asked{named}")
+    partly = {name: own for name, own in accounts.items() if not own.useless and (own.rejected or own.failed)}
+    ranked = sorted(partly, key=lambda name: -_lost(partly[name]))
+    return never + [f"client {name!r}: of {partly[name].asked} tasks {_outcomes(partly[name])}" for name in ranked]
+
+
+def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> list[str]:
+    """Sentences about the recommended network: a search that was cut short, or an error no better than chance."""
+    about = candidate.get("about", {})
+    found = [str(about["stopped"])] if "stopped" in about else []
+    if "diverged" in about:
+        found.append(f"the network that was found diverged {about['diverged']}")
+    if no_better_than_constant(candidate):
+        own = candidate["test"]
+        found.append(
+            f"the network {pick!r} is no better than {constant_answer(own, classes)}: test error "
+            f"{own['test_error']:.4f} against {own['baseline_error']:.4f}; more rounds or other settings may help"
+        )
+    return found
+
+
+def no_better_than_constant(candidate: Plain) -> bool:
+    """Whether the network's test error is no lower than that of the best constant answer."""
+    own = candidate.get("test")
+    return own is not None and own["test_error"] >= own["baseline_error"]
+
+
+def constant_answer(measured: Plain, classes: Sequence[str]) -> str:
+    """The best answer that never changes, in words."""
+    rows = [sum(row) for row in measured.get("confusion", ())]
+    if len(rows) != len(classes):
+        return "always answering the most frequent class"
+    return f"always answering {classes[rows.index(max(rows))]!r}"
+
+
+def account_of(plain: Plain) -> ClientAccount:
+    """The account from its form in `result.json`."""
+    return ClientAccount(**{name: value for name, value in plain.items() if name != "idle"})
+
+
+def listed(names: Sequence[str], most: int = NAMES) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _outcomes(own: ClientAccount) -> str:
+    """What became of the replies that were not used: `3 were rejected (values that are not finite)`."""
+    parts = []
+    for word, counts in (("rejected", own.rejected), ("failed", own.failed)):
+        if counts:
+            number = sum(counts.values())
+            verb = word if word == "failed" else f"{'was' if number == 1 else 'were'} {word}"
+            reasons = (f"{_reason(reason)}{f', {n}' if len(counts) > 1 else ''}" for reason, n in counts.items())
+            parts.append(f"{number} {verb} ({'; '.join(reasons)})")
+    if own.stale:
+        parts.append(f"{own.stale} came too late")
+    return ", ".join(parts)
+
+
+def _reason(text: str) -> str:
+    """A client's error without the kind of exception, its place in the code, and control characters."""
+    plain = PLACE.sub("", KIND.sub("", REJECTIONS.get(text, text)))
+    return "".join(character if character.isprintable() else " " for character in plain)
+
+
+def _lost(own: ClientAccount) -> int:
+    return sum(own.rejected.values()) + sum(own.failed.values())

@@ -1,0 +1,64 @@
+"""Stop rules: each ends a run after the round that meets it, says so, and does the same after a pause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atoll
+from atoll.core.ledger import Account
+from atoll.core.stopping import Progress, StopSettings, reason_to_stop
+from atoll.errors import ConfigError
+from atoll.testing import made_table
+from outcomes import outcome
+from refusals import refused
+
+
+@pytest.mark.parametrize(
+    ("rules", "stops"),
+    [
+        ({"rounds": 5}, [5, 6]),
+        ({"accuracy": 0.9}, [3, 4, 5, 6]),
+        ({"plateau": 2}, [6]),
+        ({"upload": 350}, [4, 5, 6]),
+        ({"macs": 5_000}, [5, 6]),
+        ({"minutes": 0.5}, [3, 4, 5, 6]),
+    ],
+)
+def test_rules_by_hand(rules: dict[str, Any], stops: list[int]) -> None:
+    """Six rounds: errors fall and then stand; each sends 100 bytes, computes 1,000 MACs and takes 10 seconds."""
+    progress, found = Progress(), []
+    for number, error in enumerate([0.5, 0.3, 0.1, 0.05, 0.05, 0.06], start=1):
+        progress = progress.after(error)
+        total = Account(bytes_up=100 * number, client_macs=1000 * number)
+        reason = reason_to_stop(StopSettings(**rules), number, {"error": error}, progress, total, 10.0 * number)
+        if reason is not None:
+            assert next(iter(rules)) in reason
+            found.append(number)
+    assert found == stops
+
+
+def test_a_run_stops_and_says_why(tmp_path: Path) -> None:
+    usual: dict[str, Any] = {"rounds": 8, "hidden": [4], "workers": 0, "settings": {"stop": {"macs": 60_000}}}
+    whole = atoll.search("fedavg", made_table(), out=tmp_path / "whole", **usual)
+    assert whole.result["stopped"].startswith("stop.macs") and 1 < whole.result["rounds"] < 8
+    assert whole.result["ledger"]["per_round"][-2]["client_macs"] > 0
+
+    class Stopper:
+        def round_done(self, number: int, *_: Any) -> None:
+            if number == 1:
+                raise KeyboardInterrupt
+
+        def round_failed(self, *_: Any) -> None: ...
+
+    with pytest.raises(KeyboardInterrupt):
+        atoll.search("fedavg", made_table(), out=tmp_path / "cut", watcher=Stopper(), **usual)
+    assert outcome(atoll.resume(tmp_path / "cut", data=made_table())) == outcome(whole)
+
+
+def test_a_limit_beyond_the_rounds_is_refused(tmp_path: Path) -> None:
+    with refused(ConfigError, "conflicting-settings", "stop.rounds = 9", "8"):
+        atoll.search("fedavg", made_table(), out=tmp_path / "x", rounds=8, settings={"stop": {"rounds": 9}})
+    assert not (tmp_path / "x").exists()
