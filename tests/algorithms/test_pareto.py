@@ -117,14 +117,16 @@ def test_knee_is_farthest_from_the_chord() -> None:
 def test_a_point_far_on_the_wrong_side_of_the_chord_is_not_the_knee() -> None:
     # Sums: .9 (just below the chord) and 1.7 (far above it, but non-dominated).
     assert nsga2.knee([[0.0, 1.0], [0.05, 0.95], [0.8, 0.9], [0.1, 0.8], [1.0, 0.0]]) == 3
-    assert nsga2.knee([[0.0, 1.0], [0.9, 0.8], [1.0, 0.0]]) == 1
 
 
-def test_fronts_of_one_and_two_points() -> None:
+def test_without_a_point_in_front_of_the_chord_the_knee_is_high() -> None:
+    assert nsga2.knee([[1.0, 0.0], [0.9, 0.8], [0.0, 1.0]]) == 2 and not len(nsga2.knees([[0.0, 1.0], [1.0, 0.0]]))
     assert nsga2.knee([[0.5, 3]]) == 0
-    assert nsga2.knee([[0.1, 9], [0.5, 3]]) == 1  # High is the other one
-    assert nsga2.knee([[0.5, 3], [0.1, 9]]) == 0
+    assert nsga2.knee([[0.5, 3], [0.1, 9]]) == 1
     assert nsga2.knee([[0.5, 3], [0.5, 3], [0.6, 4]]) == 0
+    # Points on the chord are not in front of it.
+    assert nsga2.knee([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]]) == 0
+    assert nsga2.knees([[0.0, 100], [0.1, 30], [0.5, 20], [1.0, 0]]).tolist() == [1, 2]
 
 
 VALUES = st.one_of(st.integers(0, 4).map(float), st.sampled_from([NAN, INF]))

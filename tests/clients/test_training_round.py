@@ -141,10 +141,11 @@ def test_counting_what_is_right() -> None:
     answers = {"a": 7, "b": 2}
     made = federation(lambda task: {"correct": answers[task.client]})
     counts = count_correct(made, [START, replace(START, name="gone", diverged=True)], infos(made), "validation")
-    assert counts == {"net": (9, 20), "gone": (0, 20)}
-    assert count_correct(made, [START], infos(made), "test") == {"net": (0, 0)}
+    assert {name: (one.correct, one.rows) for name, one in counts.items()} == {"net": (9, 20), "gone": (0, 20)}
+    assert counts["net"].error() == pytest.approx(0.55) and counts["gone"].error() == 1.0
+    assert count_correct(made, [START], infos(made), "test")["net"].rows == 0
     liar = federation(lambda task: {"correct": 11})
-    assert count_correct(liar, [START], infos(liar), "validation") == {"net": (0, 0)}
+    assert count_correct(liar, [START], infos(liar), "validation")["net"].rows == 0
 
 
 # -- with real clients ---------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class TestDecnas(MethodContract):
         assert (first["id"], second["id"]) == ("m0", "m1") and "final" in second["picks"]
         assert second["objectives"]["macs"] <= 0.9 * first["objectives"]["macs"]
         assert second["about"]["budget"]["macs"] == pytest.approx(0.9 * first["objectives"]["macs"])
-        assert "ended" not in second["about"]  # the number of rounds cut it short
+        assert "ended" not in second["about"] and "rounds" in second["about"]["stopped"]  # cut short by their number
         assert run.load_model("m1").architecture == second["architecture"]
         phases = [(event["metrics"]["phase"], event["metrics"]["round_in_iteration"]) for event in run.rounds]
         assert phases == [("start", 1), ("search", 1), ("search", 2), ("search", 1)]

@@ -143,6 +143,7 @@ def test_the_search_ends_with_a_reason_when_no_layer_alone_can_go_on() -> None:
     assert method.done(state)
     (kept,) = method.results(state, federation, stream(1, "results"))
     assert kept.id == "m0" and kept.about["ended"] == state.ended
+    assert "'final' is the start network" in kept.about["stopped"]
 
 
 def test_a_met_budget_ends_the_search() -> None:
@@ -218,7 +219,7 @@ def test_a_network_of_one_s_own_shrinks(own: Path, tmp_path: Path) -> None:
     first, *_, last = run.result["candidates"]
     assert first["architecture"]["space"] == "widths" and "first" in first["architecture"]["layers"]
     assert last["objectives"]["macs"] <= 0.8 * first["objectives"]["macs"]
-    assert last["about"]["ended"] == "the final budget is met"
+    assert last["about"]["ended"] == "the final budget is met" and "stopped" not in last["about"]
     # Clients build the candidates from plain data: the user's file is not needed any more.
     own.unlink()
     assert spaces.build(last["architecture"]) is not None and run.model("final") is not None

@@ -2,7 +2,7 @@
 
 A change that alters results on purpose refreshes the files, and its diff shows what became different:
 
-    python tests/methods/test_golden.py
+    python tests/methods/test_golden.py [METHOD ...]
 
 Bits depend on the kind of CPU. Networks, picks and costs are compared exactly, other numbers to 1e-4 of their value.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 3, "fraction": 0.75, "hidden": [8]},
     "nevofed": {"rounds": 4, "population": 12, "fraction": 0.75},
     "central": {"rounds": 3, "hidden": [8]},
-    "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8},
+    "personal": {"rounds": 3, "shared": 2, "hidden": [8]},
+    "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8, "finish_networks": "front"},
     "moefl": {"rounds": 4, "fitness_rounds": 2, "population": 3, "epochs": 1, "batch": 8},
     "retrain": {
         "rounds": 3,
@@ -117,7 +119,7 @@ def test_a_difference_is_noticed() -> None:
 
 def refresh() -> None:
     GOLDEN.mkdir(exist_ok=True)
-    for method in names("methods"):
+    for method in sys.argv[1:] or names("methods"):
         with tempfile.TemporaryDirectory() as folder:
             figures = golden_run(method, Path(folder) / "run")
         (GOLDEN / f"{method}.json").write_text(json.dumps(figures, indent=1) + "\n")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from atoll.algorithms import nsga2
+from atoll.clients import fresh
 from atoll.config import resolve
 from atoll.core.messages import Payload, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.local import local_federation
-from atoll.methods.moefl import Individual, Moefl, MoeflConfig, _picks
+from atoll.methods.moefl import Individual, Moefl, MoeflConfig, inherited
 from atoll.rng import stream
+from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+from outcomes import outcome
 from refusals import refused
 
 QUICK: dict[str, Any] = {"rounds": 4, "fitness_rounds": 2, "population": 4, "epochs": 1, "batch": 8}
@@ -129,13 +134,68 @@ def test_everything_diverged_is_still_no_crash() -> None:
     assert len(states[-1].parents) == 4
 
 
+def limited(**settings: Any) -> Moefl:
+    return Moefl(MoeflConfig(**(QUICK | settings)), made_table().schema)
+
+
 def test_picks_by_hand() -> None:
     """A front of five: the two of lowest error, and the two nearest to the ideal corner of the normalised front."""
-    front = [[0.10, 100], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5], [0.95, 200]]
-    found = _picks(front)
+    front = np.array([[0.10, 100], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5], [0.95, 200]])
+    found = limited()._picks(front)
     assert (found["high1"], found["high2"], found["knee1"], found["knee2"]) == (0, 1, 2, 3)
     assert found["high"] == found["high1"] and found["knee"] == found["knee1"]
-    assert set(_picks([[0.5, 1.0]]).values()) == {0}
+    assert set(limited()._picks(np.array([[0.5, 1.0]])).values()) == {0}
+
+
+def test_networks_beyond_a_limit_follow_all_others() -> None:
+    table = np.array([[0.10, 100.0], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5]])
+    method = limited(max_connections=10_000, max_error=0.3)
+    method.most = 50
+    # Excess in shares: 100/50 - 1 = 1, 60/50 - 1 = 0.2, none, 0.4/0.3 - 1 = 1/3, 0.9/0.3 - 1 = 2.
+    assert method._violations(table) == pytest.approx([1.0, 0.2, 0.0, 1 / 3, 2.0])
+    assert method._front(table) == [2] and set(method._picks(table).values()) == {2}
+    assert nsga2.select(table, 3, method._violations(table)).tolist() == [2, 1, 3]
+    assert method._front(table[[0, 1]]) == [1], "the least excess where no network is within the limits"
+    assert limited()._violations(table).tolist() == [0.0] * 5
+
+
+def test_crowding_by_logarithms() -> None:
+    """On a front from 1 to 10,000 connections the one at 100 is in the middle only by logarithms."""
+    table = np.array([[0.5, 1.0], [0.4, 100.0], [0.3, 9_000.0], [0.1, 10_000.0]])
+    linear = nsga2.rank_and_crowding(table)[1]
+    logarithmic = nsga2.rank_and_crowding(table, spacing=limited(crowding="log")._spacing(table))[1]
+    assert linear[2] > linear[1] and logarithmic[1] > logarithmic[2]
+
+
+def test_a_limit_below_the_smallest_network_is_refused() -> None:
+    schema = made_table().schema
+    with refused(ConfigError, "impossible-limit", "max_connections = 3"):
+        MoeflConfig(**(QUICK | {"max_connections": 3})).fitted(schema, 4)
+    assert limited(max_connections="standard").most == limited().standard
+
+
+def test_weights_are_inherited_where_both_have_a_connection() -> None:
+    base = {"space": "sparse", "model": "mlp", "input": [3], "classes": 2, "epsilon": 10**9}
+    wide = fresh("parent", {**base, "hidden": [4], "graph": 1}, stream(1, "parent"))
+    thin = fresh("child", {**base, "hidden": [2], "graph": 2}, stream(1, "child"))
+    chromosome = sparse_genes.smallest("mlp")
+    child = inherited(thin, [Individual(chromosome, wide)], stream(1, "draw")).whole()
+    parent = wide.whole()
+    for name, values in child.items():
+        common = tuple(slice(size) for size in values.shape)
+        there = parent[name][common]
+        assert np.array_equal(values, np.where(there != 0, there, thin.whole()[name]))
+
+
+@pytest.mark.parametrize("settings", [{"search": "random"}, {"halving": True}, {"inherit": True, "crowding": "log"}])
+def test_variants_run_and_resume(settings: dict[str, Any], tmp_path: Path) -> None:
+    import atoll
+
+    usual = QUICK | {"rounds": 8, "population": 4} | settings
+    whole = atoll.search("moefl", made_table(), out=tmp_path / "whole", workers=0, **usual)
+    half = atoll.search("moefl", made_table(), out=tmp_path / "half", workers=0, **usual | {"rounds": 4})
+    longer = atoll.resume(half.path, rounds=8, data=made_table())
+    assert outcome(longer) == outcome(whole)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ class _NEvoFed(MethodContract):
 
     def test_every_client_takes_part_without_a_fault(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         run = self.baseline(tmp_path_factory)
-        assert [event["metrics"]["failed"] for event in run.rounds] == [{}] * len(run.rounds)
+        assert not any(event["metrics"].get("failed") for event in run.rounds)
 
 
 class TestNEvoFed(_NEvoFed):

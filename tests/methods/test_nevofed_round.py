@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,29 @@ import pytest
 
 from atoll.algorithms.neat.coding import decode, encode
 from atoll.algorithms.neat.island import Island
+from atoll.algorithms.neat.polish import Polish
 from atoll.algorithms.neat.population import OUTPUTS_FROM, population_from_rows
+from atoll.algorithms.neat.scoring import FIXED_POINT, Readout, soft_confusions
 from atoll.api import search
 from atoll.config import resolve
 from atoll.data import Federated
 from atoll.errors import ConfigError, DataError, Paused
 from atoll.federation.local import local_federation
-from atoll.methods import nevofed
-from atoll.methods.nevofed import NEvoFed, NEvoFedConfig
+from atoll.methods.nevofed import clients as nevofed
+from atoll.methods.nevofed.refinement import tuning_of
+from atoll.methods.nevofed.search import NEvoFed, NEvoFedConfig
 from atoll.rng import stream
 from atoll.testing import made_table
 from atoll.training.metrics import weighted_f1
 from refusals import refused
 
 
+ISLANDS: dict[str, Any] = {"keep": "last", "refine": 0.0, "polish": 0.0}  # the paper's search
+
+
 def method(data: Federated, **settings: Any) -> NEvoFed:
-    raw = {"method": "nevofed", "data": {"name": "in-memory"}, "nevofed": {"rounds": 3, "population": 10} | settings}
+    plain = {"rounds": 3, "population": 10, **ISLANDS}
+    raw = {"method": "nevofed", "data": {"name": "in-memory"}, "nevofed": plain | settings}
     config = resolve(raw).settings.fitted(data.schema, len(data.names))
     assert isinstance(config, NEvoFedConfig)
     return NEvoFed(config, data.schema)
@@ -82,10 +90,13 @@ def test_the_global_model_is_the_best_by_the_mean_over_clients() -> None:
     codes = [encode(constant(answer, 2), 2, 2) for answer in (0, 1)]
     with local_federation(data, 1, 0) as federation:
         federation.begin(1)
-        winner, psi = server._global(codes, federation)
+        state = replace(server.init(federation, stream(1, "x")), bests=dict(zip("ab", codes, strict=True)))
+        chosen = server._global(state, federation)
+        found = server._evaluate(codes, federation.clients(), "train", federation, test_evaluation=False)
+    psi = np.mean([server.fitness(counts) for counts in found.values()], axis=0)
     zero = (weighted_f1(np.array([[3, 0], [1, 0]])) + weighted_f1(np.array([[2, 0], [4, 0]]))) / 2
     one = (weighted_f1(np.array([[0, 3], [0, 1]])) + weighted_f1(np.array([[0, 2], [0, 4]]))) / 2
-    assert psi.tolist() == pytest.approx([zero, one]) and winner == int(one > zero)
+    assert psi.tolist() == pytest.approx([zero, one]) and np.array_equal(chosen, codes[int(one > zero)])
 
 
 @pytest.mark.parametrize("fault", ["circle", "nan", "huge", "truncated"])
@@ -147,11 +158,20 @@ def test_a_client_with_one_class_says_so_and_the_others_go_on() -> None:
         assert ("'busy'" in str(metrics["failed"].get("b"))) == (rule == "refuse")
 
 
+def test_a_client_that_never_took_part_is_named_at_the_end(tmp_path: Path) -> None:
+    """It only evaluates the finished networks, which is no part of the search."""
+    run = search("nevofed", one_class_data(), out=tmp_path / "run", rounds=2, workers=0, population=6, **ISLANDS)
+    own = run.clients["b"]
+    assert (own["asked"], own["used"], own["idle"]) == (2, 0, 0) and sum(own["failed"].values()) == 2
+    assert "client 'b' never took part: of 2 tasks 2 failed" in run.problems[0] and "'busy'" in run.problems[0]
+    assert "b" in run.candidate("global")["clients"]
+
+
 def test_a_federation_of_such_clients_pauses_with_the_reason(tmp_path: Path) -> None:
     x = np.zeros((20, 2), np.float32)
     data = Federated.from_arrays(x, np.array([0] * 10 + [1] * 10), ["a"] * 10 + ["b"] * 10)
     with pytest.raises(Paused, match="class"):
-        search("nevofed", data, out=tmp_path / "run", rounds=2, workers=0, population=6)
+        search("nevofed", data, out=tmp_path / "run", rounds=2, workers=0, population=6, **ISLANDS)
 
 
 def test_constant_features_do_no_harm_and_have_no_importance(tmp_path: Path) -> None:
@@ -159,7 +179,7 @@ def test_constant_features_do_no_harm_and_have_no_importance(tmp_path: Path) -> 
     x = np.stack([rng.standard_normal(120), np.full(120, 7.0)], axis=1).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)
     data = Federated.from_arrays(x, y, np.arange(120) % 2, scale="federated")
-    run = search("nevofed", data, out=tmp_path / "run", rounds=6, workers=0, population=30)
+    run = search("nevofed", data, out=tmp_path / "run", rounds=6, workers=0, population=30, **ISLANDS)
     best = run.result["candidates"][0]
     assert best["objectives"]["test_f1"] > 0.9
     importance = best["about"]["importance"]
@@ -227,3 +247,101 @@ def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any],
 def test_one_genome_is_no_population() -> None:
     with pytest.raises(ConfigError, match="population"):
         method(made_table(), population=1)
+
+
+# -- beyond the paper: psi during the search, one population, polish -------------------------------------------------
+
+
+def test_soft_counts_by_hand() -> None:
+    """Outputs 0 and 1/4 make probabilities softmax(0, 1) = (1, e) / (1 + e)."""
+    nodes = [[OUTPUTS_FROM, 0.0, 1.0, 2, 0], [OUTPUTS_FROM + 1, 0.25, 1.0, 2, 0]]  # relu of the bias
+    genome = population_from_rows([nodes], [[]])
+    y = np.array([0, 0, 0, 1])
+    found = soft_confusions(genome, np.zeros((4, 2), np.float32), y, Readout(2))
+    p = np.e / (1 + np.e)
+    assert found[0] / FIXED_POINT == pytest.approx(np.array([[3 * (1 - p), 3 * p], [1 - p, p]]), abs=1e-6)
+
+
+def test_soft_counts_of_class_ranges_by_hand() -> None:
+    """One output of 1 with edges at 0.5 and 2: distances -0.5, 0.5 and -1 to the ends of the three classes."""
+    genome = population_from_rows([[[OUTPUTS_FROM, 1.0, 1.0, 2, 0]]], [[]])
+    found = soft_confusions(genome, np.zeros((1, 2), np.float32), np.array([2]), Readout(3, edges=(0.5, 2.0)))
+    weights = np.exp(4.0 * np.array([-0.5, 0.5, -1.0]))
+    assert found[0, 2] / FIXED_POINT == pytest.approx(weights / weights.sum(), abs=1e-6)
+    assert not found[0, :2].any()
+
+
+def test_the_best_by_psi_of_all_rounds_is_kept() -> None:
+    data = made_table(clients=3)
+    server = method(data, keep="best", patience=2, rounds=9)
+    with local_federation(data, 1, 0) as federation:
+        state = server.init(federation, stream(1, "init"))
+        seen = []
+        while not server.done(state):
+            federation.begin(state.round + 1)
+            state, metrics = server.step(state, federation, stream(1, "step", state.round))
+            found = server._evaluate(
+                [state.bests[name] for name in data.names], federation.clients(), "train", federation, True
+            )
+            seen.append(np.mean([server.fitness(counts) for counts in found.values()], axis=0).max())
+            assert metrics["psi"] == pytest.approx(max(seen))
+        assert state.falling == 2 or state.round == 9, "the islands stop after two rounds without a higher psi"
+        assert np.array_equal(server._global(state, federation), state.top[0])
+
+
+def test_phases_follow_each_other_and_polish_only_improves() -> None:
+    data = made_table(clients=3)
+    server = method(data, rounds=10, refine=0.3, polish=0.3, refine_population=12)
+    assert server.config.phases == {"islands": 4, "refine": 3, "polish": 3}
+    with local_federation(data, 1, 0) as federation:
+        state = server.init(federation, stream(1, "init"))
+        phases, psi = [], {}
+        while not server.done(state):
+            federation.begin(state.round + 1)
+            state, metrics = server.step(state, federation, stream(1, "step", state.round))
+            phases.append(metrics.get("phase", "islands"))
+            psi.setdefault(phases[-1], []).append(metrics.get("psi"))
+        assert phases == ["islands"] * 4 + ["refine"] * 3 + ["polish"] * 3
+        assert psi["refine"] == sorted(psi["refine"]) and psi["polish"] == sorted(psi["polish"])
+        # The strategy is made again from its history, to the bit.
+        tuning = tuning_of(server, state.polished)
+        assert tuning.best_fitness == psi["polish"][-1]
+        found = server.results(state, federation, stream(1, "results"))
+        assert found[0].picks == ["high", "global"] and {one.owner for one in found[1:]} == set(data.names)
+        assert all("importance" in one.about for one in found)
+    longer = method(data, rounds=40, refine=0.3, polish=0.3, refine_population=12)
+    assert longer._phase(state) == "islands", "a longer run goes on with the islands, which wait on the clients"
+
+
+def test_one_population_instead_of_islands() -> None:
+    data = made_table(clients=2)
+    server = method(data, rounds=3, refine=1.0, refine_population=10)
+    with local_federation(data, 1, 0) as federation:
+        state = server.init(federation, stream(1, "init"))
+        for number in range(3):
+            federation.begin(number + 1)
+            state, _ = server.step(state, federation, stream(1, "step", number))
+        (only,) = server.results(state, federation, stream(1, "results"))
+    assert server.done(state) and only.picks == ["high", "global"] and not state.bests
+
+
+def test_polish_draws_from_its_own_stream_only() -> None:
+    before = np.random.get_state()[1].tolist()
+    tuning = Polish(constant(0, 2), 30.0, 7)
+    first = [one.bias.tolist() for one in (tuning.candidates()[0],)]
+    tuning.tell([0.1] * len(tuning._asked))
+    assert np.random.get_state()[1].tolist() == before
+    assert [Polish(constant(0, 2), 30.0, 7).candidates()[0].bias.tolist()] == first
+
+
+def test_a_run_of_few_rounds_is_one_of_islands() -> None:
+    assert NEvoFedConfig(rounds=2, refine=0.4, polish=0.3).phases == {"islands": 2, "refine": 0, "polish": 0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [({"refine": 0.5, "polish": 0.6}, "phase-exceeds-rounds"), ({"polish": 1.0}, "phase-exceeds-rounds")],
+)
+def test_phases_must_leave_rounds_to_search(settings: dict[str, float], code: str) -> None:
+    with refused(ConfigError, code, "nevofed.refine"):
+        NEvoFedConfig(rounds=10, **settings)  # type: ignore[arg-type]

@@ -18,7 +18,13 @@ from methods.two_blocks import SCHEMA, Script, client
 from refusals import refused
 
 SIX_AND_TWO = [client("one", train=6), client("two", train=2)]
-FRONT = OfflineState(2, [[1, 1], [0, 0]], [[0.2, 16.0], [0.4, 8.0]], {})  # the search is over: High 11, Knee 00
+# The search is over: High 22, Knee 10, which lies in front of the chord from High to the cheapest.
+FRONT = OfflineState(2, [[2, 2], [1, 0], [0, 0]], [[0.1, 24.0], [0.2, 12.0], [0.5, 8.0]], {})
+
+
+def network(task: Task) -> str:
+    """The key of the network that a task trains or measures by itself."""
+    return "".join(map(str, task.payload["architecture"]["key"]))
 
 
 class TestOffline(MethodContract):
@@ -87,36 +93,43 @@ def test_parents_keep_their_objectives() -> None:
 
 
 def test_high_and_knee_are_trained_from_scratch_and_go_on_from_round_to_round() -> None:
-    correct = {"11": 9, "00": 5}
-    federation = Script(
-        SIX_AND_TWO,
-        lambda task, number: 1.0,
-        lambda task: [correct["".join(map(str, task.payload["keys"][0]))]],
-    )
+    correct = {"22": 9, "10": 5}
+    federation = Script(SIX_AND_TWO, lambda task, number: 1.0, lambda task: [correct[network(task)]])
     method = offline(decay=0.5)
     first, metrics = step(method, FRONT, federation)
-    assert [task.payload["key"] for task in federation.sent("train")] == [[1, 1]] * 2 + [[0, 0]] * 2
-    assert metrics["phase"] == "final" and metrics["untrained"] == []
-    assert metrics["high"] == {"key": "11", "error": pytest.approx(0.1), "macs": 16}
-    assert metrics["knee"] == {"key": "00", "error": pytest.approx(0.5), "macs": 8}
+    assert [network(task) for task in federation.sent("train")] == ["22"] * 2 + ["10"] * 2
+    assert metrics["phase"] == "final"
+    assert metrics["high"] == {"key": "22", "error": pytest.approx(0.1), "macs": 24}
+    assert metrics["knee"] == {"key": "10", "error": pytest.approx(0.5), "macs": 12}
     assert (first.parents, first.objectives) == (FRONT.parents, FRONT.objectives)
 
     second, _ = step(method, first, federation)
     later = federation.sent("train")[4:]
     assert [task.payload["lr"] for task in federation.sent("train")] == [0.1] * 4 + [0.05] * 4
-    assert later[0].payload["weights"].whole_digest() == first.trained["11"].whole_digest()
+    assert later[0].payload["weights"].whole_digest() == first.trained["22"].whole_digest()
     assert method.done(second)
     # What a client got to measure it still holds when it trains again: no weight travels down.
-    held = wire.tensor_digests({"a": first.trained["11"], "b": first.trained["00"]})
+    held = wire.tensor_digests({"a": first.trained["22"], "b": first.trained["10"]})
     down = federation.ledger.current.bytes_down
     assert down == sum(
         wire.size(task.payload, held if task.job.endswith(":train") else ()) for task in federation.tasks[8:]
     )
 
     found = method.results(second, federation, stream(7, "results"))
-    assert [(candidate.id, candidate.picks) for candidate in found] == [("11", ["high"]), ("00", ["knee"])]
-    assert found[0].weights.whole_digest() == second.trained["11"].whole_digest()
+    assert [(candidate.id, candidate.picks) for candidate in found] == [("22", ["high"]), ("10", ["knee"])]
+    assert found[0].weights.whole_digest() == second.trained["22"].whole_digest()
     assert found[0].objectives["error"] == pytest.approx(0.1)
+
+
+def test_picks_are_made_again_after_the_final_training() -> None:
+    """The cheaper network ends with the lower error: it is High and Knee, and the other is neither."""
+    correct = {"22": 5, "10": 9}
+    federation = Script(SIX_AND_TWO, lambda task, number: 1.0, lambda task: [correct[network(task)]])
+    method = offline()
+    after, metrics = step(method, FRONT, federation)
+    assert metrics["high"]["key"] == metrics["knee"]["key"] == "10"
+    found = method.results(after, federation, stream(7, "results"))
+    assert [(candidate.id, candidate.picks) for candidate in found] == [("22", []), ("10", ["high", "knee"])]
 
 
 def test_an_individual_that_nobody_trained_is_left_out() -> None:
@@ -135,14 +148,13 @@ def test_a_finalist_that_nobody_trained_stays_as_it_was() -> None:
     first, _ = step(method, FRONT, Script(SIX_AND_TWO, lambda task, number: 1.0))
 
     def change(task: Task, number: int) -> float:
-        if task.payload["key"] == [0, 0]:
+        if network(task) == "10":
             raise RuntimeError("out of memory")
         return 1.0
 
-    second, metrics = step(method, first, Script(SIX_AND_TWO, change))
-    assert metrics["untrained"] == ["00"]
-    assert second.trained["00"].whole_digest() == first.trained["00"].whole_digest()
-    assert second.trained["11"].whole_digest() != first.trained["11"].whole_digest()
+    second, _ = step(method, first, Script(SIX_AND_TWO, change))
+    assert second.trained["10"].whole_digest() == first.trained["10"].whole_digest()
+    assert second.trained["22"].whole_digest() != first.trained["22"].whole_digest()
 
 
 @pytest.mark.parametrize("before", [OfflineState(0, [[1, 1], [0, 1]], [], {}), FRONT])
@@ -150,5 +162,5 @@ def test_a_round_in_which_nobody_trains_raises(before: OfflineState) -> None:
     def gone(task: Task, number: int) -> float:
         raise RuntimeError("gone")
 
-    with refused(TooFewReplies, "too-few-replies", "2 x RuntimeError: gone"):
+    with refused(TooFewReplies, "too-few-replies", "x RuntimeError: gone"):
         step(offline(), before, Script(SIX_AND_TWO, gone))

@@ -13,6 +13,7 @@ from atoll.core import wire
 from atoll.core.messages import Payload, Task
 from atoll.data import Federated
 from atoll.federation.base import Federation, Transport
+from atoll.federation.client_cache import MOST
 from atoll.federation.transport import Envelope, Outcome
 from atoll.testing import MethodContract, made_table
 
@@ -30,7 +31,7 @@ class Parcel:
 
 @dataclass
 class Recorder:
-    """A transport that weighs all that passes by itself, knowing only the rule of the last two tasks."""
+    """A transport that weighs all that passes by itself, knowing only the rule of the last tasks."""
 
     inner: Transport
     parcels: list[Parcel] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Recorder:
     def start(self, envelope: Envelope) -> None:
         task = envelope.task
         if not task.test_evaluation:
-            held = frozenset().union(*self._held.get(task.client, [])[-2:])
+            held = frozenset().union(*self._held.get(task.client, [])[-MOST:])
             digests = wire.tensor_digests(task.payload)
             parcel = Parcel(task, envelope.round, len(wire.encode(task.payload, held)), len(digests - held))
             self._held.setdefault(task.client, []).append(digests)

@@ -164,16 +164,27 @@ def test_duplicates_are_mutated_again_or_kept() -> None:
 
 
 def test_networks_on_offer_are_high_and_knee_with_their_statistics() -> None:
-    federation = Script(SIX_AND_TWO, correct=lambda task: [9, 8, 1, 1])
-    method = realtime(snapshots=True)
-    after, _ = step(method, state(method, [[2, 1], [0, 0]]), federation)
+    clients = [client(name) for name in "abc"]
+    right = {"22": 9, "10": 8, "00": 1}
+
+    def correct(task: Task) -> list[int]:
+        return [right.get("".join(map(str, key)), 0) for key in task.payload["keys"]]
+
+    federation = Script(clients, correct=correct)
+    method = realtime(snapshots=True, population=3)
+    after, _ = step(method, state(method, [[2, 2], [1, 0], [0, 0]]), federation)
     high, knee = method.snapshots(after)
-    assert (high.id, high.picks, knee.id, knee.picks) == ("21", ["high"], "00", ["knee"])
+    assert (high.id, high.picks, knee.id, knee.picks) == ("22", ["high"], "10", ["knee"])
     assert high.weights.keys() == set(choice.names(high.architecture))
     # One task a client for both: a second one would push the master out of what a client holds.
     calibrating = federation.sent("calibrate")
-    assert [task.client for task in calibrating] == ["one", "two"]
+    assert [task.client for task in calibrating] == ["a", "b", "c"]
     assert all(len(task.payload["architectures"]) == 2 for task in calibrating)
+
+    # As long as the picks stay, their statistics come with the measurement, and no task is needed for them.
+    after, _ = step(method, after, federation)
+    assert all(len(task.payload["statistics"]) == 2 for task in federation.sent("count_correct")[3:])
+    assert len(federation.sent("calibrate")) == 3 and {one.id for one in method.snapshots(after)} == {"22", "10"}
 
 
 def test_copies_of_a_key_are_one_result() -> None:

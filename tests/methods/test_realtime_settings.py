@@ -91,7 +91,7 @@ def test_paper_presets_are_the_papers() -> None:
     assert isinstance(offline.settings, OfflineConfig)
     assert (offline.data.clients, offline.data.partition) == (20, "classes:5")
     assert (offline.settings.generations, offline.settings.rounds) == (50, 550)
-    shared = {"rounds", "generations", "average", "snapshots"}
+    shared = {"rounds", "generations", "average", "paths", "snapshots", "finish", "finish_networks", "finish_lr"}
     assert offline.settings.model_dump(exclude=shared) == searching.model_dump(exclude=shared)
 
 

@@ -79,13 +79,14 @@ def test_networks_of_every_kind_of_search(tmp_path: Path) -> None:
             if candidate["id"] != "standard":
                 assert candidate["architecture"] == run.load_model(candidate["id"]).architecture
     standard = load(tmp_path / "moefl-again").load_model("standard").architecture
-    assert standard == {"space": "fixed", "model": "mlp", "input": [6], "classes": 3, "hidden": [200, 200]}
+    full = {"space": "sparse", "epsilon": 10**9, "graph": 0}
+    assert standard == full | {"model": "mlp", "input": [6], "classes": 3, "hidden": [200, 200]}
 
 
 def test_what_cannot_be_retrained_is_named(tmp_path: Path) -> None:
     run = searched("fedavg", made_table(), tmp_path / "f", **QUICK)
     for pick, named in (
-        ("knee", "'knee'.* cnn, convnet, final, high"),
+        ("knee", "'knee'.* best, cnn, convnet, final, high"),
         ("standard", "--pick standard"),
         (",", "--pick"),
     ):
@@ -100,7 +101,7 @@ def test_what_cannot_be_retrained_is_named(tmp_path: Path) -> None:
         ({"": FIXED}, "empty-name", ["networks"]),
         ({"thin": {**SPARSE, "xi": 1}}, "invalid-setting", ["networks.thin", "xi = 1"]),
         ({"thin": {**SPARSE, "epsilon": 0}}, "invalid-setting", ["networks.thin", "epsilon = 0"]),
-        ({"thin": {**SPARSE, "hidden": []}}, "invalid-setting", ["networks.thin", "hidden = []"]),
+        ({"thin": {**SPARSE, "hidden": [0]}}, "invalid-setting", ["networks.thin", "hidden = [0]"]),
         ({"odd": {"space": "spars"}}, "unknown-space", ["networks.odd", "'spars'", "'sparse'"]),
     ],
 )

@@ -50,9 +50,14 @@ class Script(ScriptedFederation):
             weights: Tensors = task.payload["weights"]
             return {"weights": Tensors({name: array + np.float32(added) for name, array in weights.items()})}
         if job == "count_correct":
+            if "keys" not in task.payload:
+                found: Payload = {"correct": 0 if self._correct is None else self._correct(task)[0]}
+                return found | {"statistics": statistics_form(task.payload["architecture"])}
             keys = task.payload["keys"]
             counts = [0] * len(keys) if self._correct is None else self._correct(task)
-            return {"correct": np.array(counts, np.int64)}
+            watched = [keys[place] for place in task.payload.get("statistics", [])]
+            forms = [statistics_form(choice.sub_model(task.payload["architecture"], key)) for key in watched]
+            return {"correct": np.array(counts, np.int64)} | ({"statistics": forms} if watched else {})
         return {"statistics": [statistics_form(arch) for arch in task.payload["architectures"]]}
 
 
@@ -69,7 +74,8 @@ def realtime(**settings: Any) -> Realtime:
 def state(method: Realtime, parents: list[Key], objectives: list[list[float]] | None = None) -> RealtimeState:
     """Every weight of the master is 1. With objectives of the parents it is the state after round 1, else before it."""
     ones = {name: np.ones(shape, np.float32) for name, shape in choice.shapes(method.architecture).items()}
-    return RealtimeState(1 if objectives else 0, Tensors(ones), parents, objectives or [], {})
+    done = 1 if objectives else 0
+    return RealtimeState(done, done, Tensors(ones), parents, objectives or [], {}, {}, {})
 
 
 def step(method: Realtime, before: RealtimeState, federation: Script) -> tuple[RealtimeState, dict[str, Any]]:

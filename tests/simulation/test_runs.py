@@ -145,12 +145,16 @@ def soft(
     )
     method = SoftFedAvg(experiment.settings.fitted(DATA.schema, 5), DATA.schema)  # type: ignore[arg-type]
     own = SimulationSettings(bandwidth=2000.0, speed=[2e4, 1e6], **network)
-    directory = RunDirectory.reopen(folder) if folder.exists() else RunDirectory.create(folder, "", {"method": "soft"})
+    directory = (
+        RunDirectory.reopen(folder)
+        if folder.exists()
+        else RunDirectory.create(folder, "", {"method": "soft"}, DATA.preparation)
+    )
     clock = VirtualTime(own, links_for(own, 1, DATA.names), 1)
     preload = ["atoll.methods.fedavg"]
     local = local_federation(DATA, 1, workers, deadline=own.deadline, preload=preload, clock=clock)
     with directory, local as federation:
-        loop = Loop(method, DATA.schema, 1, ROUNDS, 3, federation, directory, watcher)
+        loop = Loop(method, lambda client: DATA.preparation, 1, ROUNDS, 3, federation, directory, watcher)
         if stop_after is not None:
             loop.stop = lambda: rounds_done(folder) >= stop_after
         try:

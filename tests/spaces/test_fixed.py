@@ -110,7 +110,7 @@ def test_widths_thin_a_network() -> None:
     ("arch", "code", "named"),
     [
         (fixed("resnet", [3, 32, 32]), "unknown-model", ["'resnet'", "'resnet18'"]),
-        (fixed("mlp", [784], hidden=[]), "invalid-setting", ["hidden = []"]),
+        (fixed("mlp", [784], hidden=[0]), "invalid-setting", ["hidden = [0]"]),
         (fixed("mlp", [784], hidden=[200, 0]), "invalid-setting", ["hidden = [200, 0]"]),
         (fixed("mlp", [784], hidden=200), "invalid-setting", ["hidden = 200", "[200, 200]"]),
         (fixed("mlp", [784], hidden=[True]), "invalid-setting", ["hidden = [True]"]),

@@ -14,6 +14,7 @@ from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError
 from atoll.spaces.choice import space as choice
+from atoll.training.calibration import calibrate
 from atoll.training.evaluation import evaluate
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import network
@@ -46,7 +47,7 @@ def test_every_key_gets_the_counts_of_its_own_network_to_the_bit(arch: dict[str,
     master, weights, x, y = _setting(arch)
     keys = choice.random_keys(20, choice.blocks(arch), np.random.default_rng(0))
     # batch 20 leaves one row over, which joins the batch before
-    shared = evaluate_keys(master, weights, keys, x, y, batch=20)
+    shared, _ = evaluate_keys(master, weights, keys, x, y, batch=20)
     assert len({count.loss for count in shared}) == 20
     for key, count in zip(keys, shared, strict=True):
         sub = choice.sub_model(arch, key)
@@ -55,12 +56,28 @@ def test_every_key_gets_the_counts_of_its_own_network_to_the_bit(arch: dict[str,
         assert _same(count, alone)
 
 
+@pytest.mark.parametrize("arch", [IMAGE, TABLE])
+def test_batch_statistics_come_with_the_evaluation(arch: dict[str, Any]) -> None:
+    """They change no bit of any count, and are those that `calibrate` computes for the network alone."""
+    master, weights, x, y = _setting(arch)
+    keys = choice.random_keys(8, choice.blocks(arch), np.random.default_rng(3))
+    plain, nothing = evaluate_keys(master, weights, keys, x, y, batch=20)
+    counts, found = evaluate_keys(master, weights, keys, x, y, batch=20, watched=[5, 2])
+    assert nothing == [] and all(_same(one, two) for one, two in zip(plain, counts, strict=True))
+    for position, statistics in zip([5, 2], found, strict=True):
+        sub = choice.sub_model(arch, keys[position])
+        expected = calibrate(network(sub), weights.slice(choice.names(sub)), x, 20)
+        assert statistics.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_allclose(statistics[name], values, rtol=2e-5, atol=1e-3)
+
+
 def test_order_and_company_of_a_key_do_not_matter() -> None:
     master, weights, x, y = _setting(TABLE)
     keys = choice.random_keys(9, 4, np.random.default_rng(1))
-    forward = evaluate_keys(master, weights, keys, x, y)
-    backward = evaluate_keys(master, weights, keys[::-1], x, y)
-    single = [evaluate_keys(master, weights, [key], x, y)[0] for key in keys]
+    forward, _ = evaluate_keys(master, weights, keys, x, y)
+    backward, _ = evaluate_keys(master, weights, keys[::-1], x, y)
+    single = [evaluate_keys(master, weights, [key], x, y)[0][0] for key in keys]
     for one, two, three in zip(forward, backward[::-1], single, strict=True):
         assert _same(one, two)
         assert _same(one, three)
@@ -92,7 +109,7 @@ def test_the_tree_of_three_keys() -> None:
 
 def test_equal_keys_have_equal_counts() -> None:
     master, weights, x, y = _setting(TABLE)
-    one, two = evaluate_keys(master, weights, [[1, 0, 2, 3], (1, 0, 2, 3)], x, y)
+    (one, two), _ = evaluate_keys(master, weights, [[1, 0, 2, 3], (1, 0, 2, 3)], x, y)
     assert _same(one, two)
 
 
@@ -100,17 +117,17 @@ def test_weights_of_the_used_branches_are_enough() -> None:
     master, weights, x, y = _setting(TABLE)
     key = (1, 0, 2, 3)
     used = weights.slice(choice.names(choice.sub_model(TABLE, key)))
-    expected = evaluate_keys(master, weights, [key], x, y)[0]
+    expected = evaluate_keys(master, weights, [key], x, y)[0][0]
     fresh = spaces.build(TABLE)
     assert isinstance(fresh, choice.ChoiceNetwork)
-    assert _same(evaluate_keys(fresh, used, [key], x, y)[0], expected)
+    assert _same(evaluate_keys(fresh, used, [key], x, y)[0][0], expected)
     assert math.isfinite(expected.loss)
 
 
 def test_no_keys_and_no_rows() -> None:
     master, weights, x, y = _setting(TABLE)
-    assert evaluate_keys(master, weights, [], x, y) == []
-    empty = evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0], classes=3)
+    assert evaluate_keys(master, weights, [], x, y) == ([], [])
+    empty, _ = evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0], classes=3)
     assert empty[0].rows == 0
     with pytest.raises(ValueError):
         evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0])

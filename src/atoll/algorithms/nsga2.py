@@ -18,14 +18,20 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 
-def non_dominated_fronts(objectives: npt.ArrayLike) -> list[Indices]:
-    """Row indices of the first front, the second and so on, each ascending; non-finite rows form the last front."""
+def non_dominated_fronts(objectives: npt.ArrayLike, violations: npt.ArrayLike | None = None) -> list[Indices]:
+    """Row indices of the first front, the second and so on, each ascending; non-finite rows form the last front.
+
+    Constraint domination (Deb et al. 2002): rows with a violation above 0 follow all others, by rising violation.
+    """
     from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
     values = _matrix(objectives)
-    finite = np.isfinite(values).all(axis=1)
-    measured, broken = np.flatnonzero(finite), np.flatnonzero(~finite)
-    fronts = [measured[np.sort(front)] for front in NonDominatedSorting().do(values[measured])]
+    broken_by = np.zeros(len(values)) if violations is None else np.asarray(violations, dtype=np.float64)
+    finite = np.isfinite(values).all(axis=1) & np.isfinite(broken_by)
+    measured, broken = np.flatnonzero(finite & (broken_by <= 0)), np.flatnonzero(~finite)
+    fronts = [measured[np.sort(front)] for front in NonDominatedSorting().do(values[measured])] if len(measured) else []
+    outside = np.flatnonzero(finite & (broken_by > 0))
+    fronts += [outside[broken_by[outside] == level] for level in np.unique(broken_by[outside])]
     return [*fronts, broken] if len(broken) else fronts
 
 
@@ -47,22 +53,33 @@ def crowding_distances(front: npt.ArrayLike) -> Floats:
     return crowding
 
 
-def rank_and_crowding(objectives: npt.ArrayLike) -> tuple[Indices, Floats]:
-    """For every row, the index of its front (0 is best) and its crowding distance within that front."""
+def rank_and_crowding(
+    objectives: npt.ArrayLike, violations: npt.ArrayLike | None = None, spacing: npt.ArrayLike | None = None
+) -> tuple[Indices, Floats]:
+    """For every row, the index of its front (0 is best) and its crowding distance within that front.
+
+    `spacing` has the values by which distances are measured, if these are not the objectives: their logarithms, say.
+    """
     values = _matrix(objectives)
+    spaced = values if spacing is None else _matrix(spacing)
     rank, crowding = np.zeros(len(values), dtype=np.intp), np.zeros(len(values))
-    for number, front in enumerate(non_dominated_fronts(values)):
+    for number, front in enumerate(non_dominated_fronts(values, violations)):
         rank[front] = number
-        crowding[front] = crowding_distances(values[front])
+        crowding[front] = crowding_distances(spaced[front])
     return rank, crowding
 
 
-def select(objectives: npt.ArrayLike, count: int) -> Indices:
+def select(
+    objectives: npt.ArrayLike,
+    count: int,
+    violations: npt.ArrayLike | None = None,
+    spacing: npt.ArrayLike | None = None,
+) -> Indices:
     """NSGA-II's environmental selection: the best `count` rows by front, then crowding, then position.
 
     If parents come before offspring, a tie goes to the parent. The result is ordered best first.
     """
-    rank, crowding = rank_and_crowding(objectives)
+    rank, crowding = rank_and_crowding(objectives, violations, spacing)
     if not 0 <= count <= len(rank):
         raise ValueError(f"cannot select {count} of {len(rank)} rows")
     return np.lexsort((np.arange(len(rank)), -crowding, rank))[:count]
@@ -119,8 +136,21 @@ def high(objectives: npt.ArrayLike) -> int:
 
 
 def knee(objectives: npt.ArrayLike) -> int:
-    """The paper's Knee: the row farthest from the chord; of a front of two, the cheaper one."""
-    return int(by_knee(objectives)[0])
+    """The paper's Knee: the row farthest in front of the chord; High where no row is in front of it."""
+    front = knees(objectives)
+    return int(front[0]) if len(front) else high(objectives)
+
+
+def knees(objectives: npt.ArrayLike) -> Indices:
+    """The rows of the first front that lie in front of the chord, the farthest first. There may be none."""
+    values = _matrix(objectives)
+    ordered = by_knee(values)
+    points = values[ordered]
+    spread = points.max(axis=0) - points.min(axis=0)
+    normal = (points - points.min(axis=0)) / np.where(spread > 0, spread, 1)
+    ahead = normal.sum(axis=1) < 1 - 1e-9
+    end = (points == points.min(axis=0)).any(axis=1)
+    return ordered[ahead & ~end] if len(points) > 2 else ordered[:0]
 
 
 def _first_front(values: Floats) -> Indices:

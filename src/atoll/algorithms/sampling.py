@@ -177,3 +177,14 @@ def transmitted(sizes: Sequence[float], order: Sequence[int], rule: Rule) -> lis
 
 def _known(rate: float | None) -> float:
     return -1.0 if rate is None else rate
+
+
+def balanced_paths(clients: int, blocks: int, branches: int, rng: np.random.Generator) -> list[list[int]]:
+    """One path of branches for each client, in which every branch of a block occurs equally often, up to one."""
+    columns = []
+    for _ in range(blocks):
+        extra = rng.permutation(branches)[: clients % branches]
+        column = np.concatenate([np.repeat(np.arange(branches), clients // branches), extra])
+        columns.append(rng.permutation(column))
+    paths: list[list[int]] = np.stack(columns, axis=1).astype(int).tolist()
+    return paths

@@ -1,10 +1,11 @@
 """Client work that methods share: the jobs, and the server's halves that build their tasks and fold the replies."""
 
 from atoll.clients.evaluation import (
+    Finished,
     calibrated,
     calibrated_together,
-    client_metrics,
     evaluate,
+    evaluate_finished,
     evaluate_test,
     evaluate_test_each,
     final_objectives,
@@ -12,6 +13,7 @@ from atoll.clients.evaluation import (
     metrics_of,
 )
 from atoll.clients.training_round import (
+    Counted,
     FederatedModel,
     LocalTraining,
     count_correct,
@@ -24,13 +26,15 @@ from atoll.training.client import Client
 
 __all__ = [
     "Client",
+    "Counted",
     "FederatedModel",
+    "Finished",
     "LocalTraining",
     "calibrated",
     "calibrated_together",
-    "client_metrics",
     "count_correct",
     "evaluate",
+    "evaluate_finished",
     "evaluate_test",
     "evaluate_test_each",
     "final_objectives",

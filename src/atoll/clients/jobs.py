@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TRAIN = f"{__name__}:train"
 EVALUATE = f"{__name__}:evaluate"
+EVALUATE_DELIVERED = f"{__name__}:evaluate_delivered"
 COUNT_CORRECT = f"{__name__}:count_correct"
 CALIBRATE = f"{__name__}:calibrate"
 GRADIENT = f"{__name__}:gradient"
@@ -42,8 +43,9 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     """Train a network on the client's training rows by SGD; the reply holds its new `weights`.
 
     The `objective` is cross-entropy by default. The payload has `architecture`, `weights` and the fields of
-    `TrainSettings`, whose defaults serve where one is missing. Optional: `augmentation`, `key` (train this path of a
-    master network only) and `client_accuracy` (the reply also says how many training rows are `correct` afterwards).
+    `TrainSettings`, whose defaults serve where one is missing. Optional: `augmentation`, `prox` (FedProx), `key` (train
+    this path of a master network only) and `client_accuracy` (the reply also says how many training rows are `correct`
+    afterwards).
 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
@@ -63,7 +65,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
         forward=None if key is None else lambda rows: module(rows, key),
         masks=graphs,
         augment=Augmentation.from_payload(payload),
-        objective=objective or sgd.cross_entropy,
+        objective=objective or (sgd.proximal(payload["prox"]) if payload.get("prox") else sgd.cross_entropy),
         device=client.device,
     ).weights
     reply: Payload = {}
@@ -81,15 +83,46 @@ def evaluate(payload: Payload, client: Client) -> Payload:
     return evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device).payload()
 
 
+def evaluate_delivered(payload: Payload, client: Client) -> Payload:
+    """The confusion matrices of finished networks, with fixed batch norm statistics, on one `part`, in their order."""
+    x, y = client.data.part(payload["part"])
+    counts = []
+    for model in payload["models"]:
+        module = calibration.fixed_module(model["architecture"], model["weights"], model["statistics"])
+        found = evaluation.evaluate(module, model["weights"], x, y, payload["batch"])
+        counts.append(found.confusion)
+    return {"confusions": counts}
+
+
 def count_correct(payload: Payload, client: Client) -> Payload:
-    """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network."""
+    """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network.
+
+    With `confusion` confusion matrices instead. With `statistics` (for one network True, for keys positions of some)
+    also batch norm statistics of these rows.
+    """
     architecture, weights, part, batch = (payload[name] for name in ("architecture", "weights", "part", "batch"))
-    if "keys" not in payload:
-        return {"correct": correct_rows(architecture, weights, client, part, batch)}
     x, y = client.data.part(part)
     module: Any = networks.network(architecture, client.device)
-    counts = shared_prefix.evaluate_keys(module, weights, payload["keys"], x, y, batch, device=client.device)
-    return {"correct": np.array([count.correct for count in counts], np.int64)}
+    if "keys" in payload:
+        watched, keys = payload.get("statistics", []), payload["keys"]
+        counts, found = shared_prefix.evaluate_keys(
+            module, weights, keys, x, y, batch, watched=watched, device=client.device
+        )
+        if payload.get("confusion"):
+            answer: Payload = {"confusion": np.stack([count.confusion for count in counts])}
+        else:
+            answer = {"correct": np.array([count.correct for count in counts], np.int64)}
+        return answer | ({"statistics": found} if watched else {})
+    whole = sparse.unpack(architecture, weights)
+    if payload.get("statistics"):
+        one, own = evaluation.evaluate_and_calibrate(module, whole, x, y, batch, client.device)
+    else:
+        one, own = evaluation.evaluate(module, whole, x, y, batch, device=client.device), None
+    if payload.get("confusion"):
+        answer = {"confusion": one.confusion}
+    else:  # a network without finite outputs gets none right
+        answer = {"correct": one.correct if math.isfinite(one.loss) else 0}
+    return answer | ({} if own is None else {"statistics": own})
 
 
 def calibrate(payload: Payload, client: Client) -> Payload:
@@ -135,6 +168,7 @@ Job = Callable[[Payload, Client], Payload]
 JOBS: dict[str, Job] = {
     "train": train,
     "evaluate": evaluate,
+    "evaluate_delivered": evaluate_delivered,
     "count_correct": count_correct,
     "calibrate": calibrate,
     "gradient": gradient,

@@ -28,13 +28,16 @@ import numpy as np
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.clients import jobs
-from atoll.core.checks import Count, OnGraph, TensorsLike
+from atoll.clients.evaluation import statistics_check
+from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
 from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.sparse import space as sparse
+from atoll.training import calibration
+from atoll.training.metrics import Confusion, Objective, objective_error
 
 Own = Mapping[str, Sequence[ClientInfo]]  # model -> its group of clients; models without one use all
 
@@ -142,6 +145,34 @@ def train_models(
     return [sums[model.name].applied(model) if model.name in sums else model for model in models]
 
 
+@dataclass
+class Counted:
+    """What a model gets right on one part of the clients' rows, added up over the clients."""
+
+    correct: int = 0
+    rows: int = 0
+    confusion: Confusion | None = None  # if it was asked for
+    statistics: Tensors = field(default_factory=lambda: Tensors({}))  # of batch norm, if they were asked for
+
+    def error(self, objective: Objective = "error") -> float:
+        """What a search minimises; 1 without rows, and for a model that has diverged."""
+        if self.confusion is not None:
+            return objective_error(objective, self.confusion)
+        return 1.0 - self.correct / self.rows if self.rows else 1.0
+
+    def add(self, payload: Payload, rows: int) -> None:
+        self.rows += rows
+        if "confusion" in payload:
+            found: Confusion = payload["confusion"]
+            self.confusion = found if self.confusion is None else self.confusion + found
+            self.correct += int(np.trace(found))
+        else:
+            self.correct += payload["correct"]
+        if "statistics" in payload:
+            own = payload["statistics"]
+            self.statistics = calibration.pooled((self.statistics, own)) if self.statistics else own
+
+
 def count_correct(
     federation: Federation,
     models: Sequence[FederatedModel],
@@ -149,28 +180,36 @@ def count_correct(
     part: Part,
     test_evaluation: bool = False,
     own: Own | None = None,
-) -> dict[str, tuple[int, int]]:
-    """For each model how many rows of this part it gets right, and of how many; 0 of 0 where no client holds any."""
+    statistics: bool = False,
+    confusion: bool = False,
+) -> dict[str, Counted]:
+    """For each model what it gets right of this part's rows; no rows where no client holds any.
+
+    With `statistics` also batch norm statistics of the same rows, with `confusion` the whole confusion matrix.
+    """
     tasks, owner = [], {}
     sizes: dict[str, int] = {}
-    counts = {model.name: (0, 0) for model in models}
+    counts = {model.name: Counted() for model in models}
     for model in models:
         asked = [info for info in (own or {}).get(model.name, holders) if info.sizes[part]]
         sizes |= {info.name: info.sizes[part] for info in asked}
         if model.diverged:
-            counts[model.name] = (0, sum(info.sizes[part] for info in asked))  # it gets nothing right
+            counts[model.name].rows = sum(info.sizes[part] for info in asked)  # it gets nothing right
             continue
         payload = {"architecture": model.architecture, "weights": model.weights, "part": part, "batch": jobs.TEST_BATCH}
-        macs = spaces.cost(model.architecture).macs
+        payload |= ({"statistics": True} if statistics else {}) | ({"confusion": True} if confusion else {})
+        macs, classes = spaces.cost(model.architecture).macs, int(model.architecture["classes"])
         for info in asked:
             rows = info.sizes[part]
-            task_id, returns = f"{part}:{model.name}:{info.name}", {"correct": Count(rows)}
+            task_id = f"{part}:{model.name}:{info.name}"
+            returns: dict[str, Any] = {"correct": Count(rows)}
+            if confusion:
+                returns = {"confusion": CountArray((classes, classes), rows)}
+            returns |= {"statistics": statistics_check(model.architecture)} if statistics else {}
             tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, payload, macs * rows, returns, test_evaluation))
             owner[task_id] = model.name
     for reply in federation.collect(tasks, minimum=0):
-        name = owner[reply.task.id]
-        correct, rows = counts[name]
-        counts[name] = (correct + reply.payload["correct"], rows + sizes[reply.task.client])
+        counts[owner[reply.task.id]].add(reply.payload, sizes[reply.task.client])
     return counts
 
 

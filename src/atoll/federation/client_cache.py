@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from atoll.core.messages import Payload
 
-NO_DIGESTS: frozenset[str] = frozenset()
+LIMIT = 256_000_000  # bytes that a client holds, unless its last two tasks need more
+MOST = 16  # tasks of which a client holds the tensors
+
+Held = tuple[frozenset[str], ...]  # the tensors of a client's last tasks, the newest last
 
 
 @dataclass
 class ClientCache:
-    """Each client holds the tensors of its last two tasks."""
+    """Each client holds the tensors of its last tasks: always of two, of more as far as they fit into the limit."""
 
-    last: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    newest: frozenset[str] = NO_DIGESTS
+    held: dict[str, Held] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of every tensor that a client holds
+    newest: frozenset[str] = frozenset()
 
     def of(self, client: str) -> frozenset[str]:
-        older, newer = self.last.get(client, (NO_DIGESTS, NO_DIGESTS))
-        return older | newer
+        return frozenset().union(*self.held.get(client, ()))
 
-    def take(self, client: str, digests: frozenset[str]) -> None:
+    def take(self, client: str, sizes: Mapping[str, int]) -> None:
+        """The client gets a task with these tensors, by digest with their bytes."""
+        digests = frozenset(sizes)
         # Clients of a round mostly get the same tensors: with 10,000 of them a set each would be megabytes.
         self.newest = self.newest if digests == self.newest else digests
-        self.last[client] = (self.last.get(client, (NO_DIGESTS, NO_DIGESTS))[1], self.newest)
+        self.sizes.update(sizes)
+        held = (*self.held.get(client, ()), self.newest)[-MOST:]
+        while len(held) > 2 and self._bytes(frozenset().union(*held)) > LIMIT:
+            held = held[1:]
+        self.held[client] = held
 
     def lose(self, client: str) -> None:
         """A task may not have reached the client, so it is taken to hold nothing."""
-        self.last.pop(client, None)
+        self.held.pop(client, None)
 
     def to_plain(self) -> Payload:
-        """Each set once, and the numbers of the two that each client holds."""
+        """Each set once, and the numbers of those that each client holds."""
         numbers: dict[frozenset[str], int] = {}
         clients = {
-            name: [numbers.setdefault(older, len(numbers)), numbers.setdefault(newer, len(numbers))]
-            for name, (older, newer) in self.last.items()
+            name: [numbers.setdefault(digests, len(numbers)) for digests in held] for name, held in self.held.items()
         }
-        return {"sets": [sorted(digests) for digests in numbers], "clients": clients}
+        self.sizes = {digest: self.sizes[digest] for digests in numbers for digest in sorted(digests)}
+        return {"sets": [sorted(digests) for digests in numbers], "clients": clients, "sizes": dict(self.sizes)}
 
     @classmethod
     def from_plain(cls, plain: Payload) -> ClientCache:
         sets = [frozenset(digests) for digests in plain["sets"]]
-        return cls({name: (sets[older], sets[newer]) for name, (older, newer) in plain["clients"].items()})
+        held = {name: tuple(sets[number] for number in numbers) for name, numbers in plain["clients"].items()}
+        return cls(held, dict(plain["sizes"]))
+
+    def _bytes(self, digests: Iterable[str]) -> int:
+        return sum(self.sizes[digest] for digest in digests)

@@ -195,15 +195,15 @@ class Dispatcher:
         self.last_send.add(order)
         number = self._numbers.get(task.client, 0)
         self._numbers[task.client] = number + 1
-        digests = wire.tensor_digests(task.payload)
+        sizes = wire.tensor_sizes(task.payload)
         if task.client not in self._known:
             self.done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
             return order
         size = 0 if task.test_evaluation else wire.size(task.payload, self.cache.of(task.client))
         if not task.test_evaluation:
-            self.ledger.sent(size)
-            self.cache.take(task.client, digests)
-        envelope = self._clock.send(self, Envelope(task, self.round, number, order, {}, digests, size))
+            self.ledger.sent(task.client, size)
+            self.cache.take(task.client, sizes)
+        envelope = self._clock.send(self, Envelope(task, self.round, number, order, {}, frozenset(sizes), size))
         if envelope is not None:
             self.waiting[order] = envelope
         return order
@@ -280,14 +280,15 @@ class Dispatcher:
         """Count a reply and make it ready for delivery. If it is good, the round that gets it decides whether it is
         late."""
         if not reply.task.test_evaluation:
-            self.ledger.received(fate, size, 0 if fate == "failed" else reply.task.macs)
+            macs = 0 if fate == "failed" else reply.task.macs
+            self.ledger.received(fate, size, macs, reply.task.client, reply.error or "")
         self.done[order] = reply
 
     def deliver(self, order: int) -> Reply:
         self.last_send.discard(order)
         reply = self.done.pop(order)
         if reply.ok and not reply.task.test_evaluation:
-            self.ledger.counted("used" if reply.round == self.round else "late")
+            self.ledger.counted("used" if reply.round == self.round else "late", reply.task.client)
         return reply
 
     def _finish(self, outcome: Outcome) -> None:

@@ -23,7 +23,6 @@ from atoll.training.augmentation import Augmentation
 # With the names that occur in every method's signatures, so that a method imports them from one place.
 __all__ = [
     "Array",
-    "AugmentedConfig",
     "Candidate",
     "ClientInfo",
     "Federation",
@@ -38,6 +37,7 @@ __all__ = [
     "StateT",
     "Task",
     "Tensors",
+    "TrainingConfig",
 ]
 
 Metrics = dict[str, Any]
@@ -56,12 +56,14 @@ class MethodConfig(BaseModel):
         return self
 
 
-class AugmentedConfig(MethodConfig):
-    """Settings of methods that train networks on augmented images. All of it is off by default.
+class TrainingConfig(MethodConfig):
+    """What may be added to plain SGD on the clients. All of it is off by default.
 
-    The usual values for photographs of 32x32: crop 4, flip 0.5, cutout 16.
+    The usual values for photographs of 32x32: crop 4, flip 0.5, cutout 16, weight_decay 5e-4.
     """
 
+    weight_decay: float = Field(default=0.0, ge=0)
+    prox: float = Field(default=0.0, ge=0)  # FedProx: weight of half the squared distance to the weights that came
     crop: int = Field(default=0, ge=0)  # random crop out of the image with this many pixels of border
     flip: float = Field(default=0.0, ge=0, le=1)  # probability of a mirror image
     cutout: int = Field(default=0, ge=0)  # side of the square that is wiped out
@@ -73,7 +75,8 @@ class AugmentedConfig(MethodConfig):
 
     def extras(self) -> Payload:
         """What a training task carries of these settings: only what is on."""
-        return self.augmentation.payload() | ({} if self.clip is None else {"clip": self.clip})
+        own = {"weight_decay": self.weight_decay or None, "prox": self.prox or None, "clip": self.clip}
+        return self.augmentation.payload() | {name: value for name, value in own.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Candidate:
     picks: list[str]
     weights: Tensors
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
-    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # metrics on each client's own test rows
     about: Mapping[str, Any] = field(default_factory=dict)  # what else a reader of the result should know of it
+    owner: str | None = None  # the client whose own network it is; None: it serves all clients
 
 
 StateT = TypeVar("StateT")
@@ -106,6 +109,7 @@ class Method(ABC, Generic[StateT]):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
+    recommended: ClassVar[str] = "high"  # the pick that most users want
     takes_late: ClassVar[bool] = False  # True: the method can use replies to tasks of earlier rounds
 
     config: Any  # of the class `Config`
@@ -146,8 +150,8 @@ class Method(ABC, Generic[StateT]):
     ) -> Candidate:
         """One trained network as a candidate, with the standard measurements on all clients.
 
-        They are the validation error, the test error, metrics on each client's own test rows, its cost, and fixed batch
-        norm statistics from the clients' training rows.
+        They are the validation error, the test error, its cost, and fixed batch norm statistics from the clients'
+        training rows.
         """
-        objectives, statistics, clients = measurements(federation, architecture, weights)
-        return Candidate(name, architecture, objectives, list(picks), weights, statistics, clients, dict(about or {}))
+        objectives, statistics = measurements(federation, architecture, weights)
+        return Candidate(name, architecture, objectives, list(picks), weights, statistics, dict(about or {}))

@@ -1,4 +1,4 @@
-"""What the searches over choice keys have in common: settings, breeding, tasks and objectives.
+"""What the searches over choice keys have in common: settings, breeding, tasks, objectives, and the final training.
 
 `realtime` and `offline` derive from `ChoiceSearch` and add what sets them apart: which clients train which
 individual, from which weights, and which individuals are measured.
@@ -6,8 +6,9 @@ individual, from which weights, and which individuals are measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -16,9 +17,10 @@ from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, breed
 from atoll.algorithms.sampling import choose
-from atoll.clients import jobs, train_task
-from atoll.core.checks import CountsUpTo
-from atoll.errors import ConfigError, nearest
+from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, jobs, train_models, train_task
+from atoll.clients.evaluation import statistics_check
+from atoll.core.checks import CountArray, CountsUpTo
+from atoll.errors import ConfigError, TooFewReplies, nearest
 from atoll.methods.base import (
     Array,
     Candidate,
@@ -26,7 +28,6 @@ from atoll.methods.base import (
     Federation,
     Generator,
     Method,
-    MethodConfig,
     Metrics,
     Part,
     Payload,
@@ -34,9 +35,12 @@ from atoll.methods.base import (
     StateT,
     Task,
     Tensors,
+    TrainingConfig,
 )
 from atoll.spaces.choice import plan
 from atoll.spaces.choice import space as choice
+from atoll.training import calibration
+from atoll.training.metrics import Objective, objective_error
 
 POPULATION = 10  # the paper's N
 COSTS = ("macs", "params", "upload_bytes", "latency")
@@ -44,7 +48,7 @@ COSTS = ("macs", "params", "upload_bytes", "latency")
 Key = list[int]
 
 
-class ChoiceConfig(MethodConfig):
+class ChoiceConfig(TrainingConfig):
     """Tables I and II of the paper, and what they leave open. None: decided by the data at the start."""
 
     population: int | None = Field(default=None, ge=2)  # N
@@ -62,7 +66,9 @@ class ChoiceConfig(MethodConfig):
     mutation: float = Field(default=0.1, ge=0, le=1)  # per bit
     duplicates: Duplicates = "mutate"  # an offspring equal to a parent or sibling is mutated again; or keep
     search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
+    objective: Objective = "error"  # on validation rows; or balanced_error, weighted_f1 (1 minus it)
     objectives: list[str] = Field(default=["error", "macs"])  # error first, then one or two of COSTS
+    max_macs: int | None = Field(default=None, ge=1)  # networks with more follow all others and are never picked
     device_speed: float = Field(default=5e9, gt=0)  # latency: MACs a second of a client that does not say
     device_bandwidth: float = Field(default=1.25e6, gt=0)  # latency: bytes a second of a client that does not say
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
@@ -82,6 +88,14 @@ class ChoiceConfig(MethodConfig):
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion)
+        self.augmentation.check(schema)
+        least = choice.cost(choice.sub_model(arch, [0] * choice.blocks(arch))).macs
+        if self.max_macs is not None and self.max_macs < least:
+            raise ConfigError(
+                f"max_macs = {self.max_macs}: the smallest network of this space has {least:,} MACs; raise the limit, "
+                "or use fewer channels",
+                code="impossible-limit",
+            )
         chosen = {name: arch.get(name) for name in ("channels", "widths", "stem")}
         return self.model_copy(update={"population": self.population or POPULATION, **chosen})
 
@@ -115,7 +129,9 @@ class ChoiceSearch(Method[StateT]):
         settings = self.config
         if settings.search == "random":
             return [list(key) for key in choice.random_keys(self.population, len(parents[0]), rng)]
-        rank, crowding = nsga2.rank_and_crowding(objectives) if objectives else (None, None)
+        rank, crowding = None, None
+        if objectives:
+            rank, crowding = nsga2.rank_and_crowding(objectives, self.excess(parents))
         bits = breed(
             [choice.to_bits(key) for key in parents],
             rank,
@@ -128,6 +144,20 @@ class ChoiceSearch(Method[StateT]):
         )
         return [list(choice.from_bits(row)) for row in bits]
 
+    def excess(self, keys: Sequence[Key]) -> Array | None:
+        """By which share each network exceeds `max_macs`: constraint domination, beyond the paper. None: no limit."""
+        if self.config.max_macs is None:
+            return None
+        return np.array([max(0.0, self.cost(key).macs / self.config.max_macs - 1) for key in keys])
+
+    def pickable(self, keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> list[list[float]]:
+        """The objectives, not finite for networks beyond the limit: these come last wherever something is picked."""
+        excess = self.excess(keys)
+        rows = [list(row) for row in objectives]
+        if excess is None or (excess > 0).all():
+            return rows
+        return [[math.inf] * len(row) if over > 0 else row for row, over in zip(rows, excess.tolist(), strict=True)]
+
     def train_task(self, key: Key, weights: Tensors, rounds_done: int, info: ClientInfo) -> Task:
         """One client trains one sub-network; the learning rate has decayed for `rounds_done` rounds."""
         settings = self.config
@@ -139,18 +169,25 @@ class ChoiceSearch(Method[StateT]):
             "batch": settings.batch,
             "lr": settings.lr * settings.decay**rounds_done,
             "momentum": settings.momentum,
+            **settings.extras(),
         }
         return train_task(info, payload, key_name(key), self.cost(key))
 
-    def count(
+    def errors(
         self,
         keys: Sequence[Key],
         weights: Tensors,
         holders: Sequence[ClientInfo],
         part: Part,
         federation: Federation,
-    ) -> tuple[Array, int, str]:
-        """Correct rows of every key over all holders of this part, how many rows those are, and failure reasons."""
+        watched: Sequence[int] = (),
+    ) -> tuple[list[float], list[Tensors], str]:
+        """The error of every key on this part of all holders; empty if none has or returns it, with failure reasons.
+
+        Also batch norm statistics of the keys at the positions `watched`, from the same rows. On test rows the error is
+        the share of wrong rows, whatever the search minimises.
+        """
+        objective: Objective = "error" if part == "test" else self.config.objective
         payload: Payload = {
             "architecture": self.architecture,
             "keys": [list(key) for key in keys],
@@ -158,26 +195,35 @@ class ChoiceSearch(Method[StateT]):
             "part": part,
             "batch": jobs.TEST_BATCH,
         }
-        macs = choice.executed_macs(self.architecture, keys)
+        payload |= {"statistics": list(watched)} if watched else {}
+        payload |= {"confusion": True} if objective != "error" else {}
+        watching = [statistics_check(choice.sub_model(self.architecture, keys[place])) for place in watched]
+        macs, classes = choice.executed_macs(self.architecture, keys), int(self.architecture["classes"])
         sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
-        tasks = [
-            Task(
-                f"{part}:{name}",
-                name,
-                jobs.COUNT_CORRECT,
-                payload,
-                macs * size,
-                {"correct": CountsUpTo((len(keys),), size)},
-                test_evaluation=part == "test",
+        tasks = []
+        for name, size in sizes.items():
+            confusions = CountArray((len(keys), classes, classes), size, each=1)
+            returns: dict[str, Any] = {"confusion": confusions}
+            if objective == "error":
+                returns = {"correct": CountsUpTo((len(keys),), size)}
+            returns |= {"statistics": watching} if watched else {}
+            tasks.append(
+                Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, payload, macs * size, returns, part == "test")
             )
-            for name, size in sizes.items()
-        ]
-        correct, rows = np.zeros(len(keys), np.int64), 0
+        total: Array = np.zeros(len(keys) if objective == "error" else (len(keys), classes, classes), np.int64)
+        rows = 0
+        statistics: list[Tensors] = []
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
-            correct += reply.payload["correct"]
+            total += reply.payload["correct" if objective == "error" else "confusion"]
             rows += sizes[reply.task.client]
-        return correct, rows, replies.reasons
+            own = reply.payload.get("statistics", [])
+            statistics = [calibration.pooled(pair) for pair in zip(statistics, own, strict=True)] if statistics else own
+        if not rows:
+            return [], [], replies.reasons
+        if objective == "error":
+            return [1.0 - right / rows for right in total.tolist()], statistics, replies.reasons
+        return [objective_error(objective, confusion) for confusion in total], statistics, replies.reasons
 
     def cost(self, key: Key) -> spaces.Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
@@ -198,6 +244,51 @@ class ChoiceSearch(Method[StateT]):
             seconds += cost.bytes / (info.bandwidth or settings.device_bandwidth)
         return seconds / len(clients)
 
+    # -- the final training of networks that split off from the search ----------------------------------------------
+
+    def train_finalists(
+        self,
+        models: Sequence[FederatedModel],
+        training: LocalTraining,
+        rounds_done: int,
+        participating: Sequence[ClientInfo],
+        federation: Federation,
+    ) -> tuple[list[FederatedModel], dict[str, list[float]], dict[str, Tensors]]:
+        """One round of federated averaging of each by all participating clients: the models, their objectives and
+        their batch norm statistics on validation rows."""
+        trained = train_models(federation, models, participating, training, rounds_done)
+        counted = self.count_finalists(trained, participating, federation)
+        values = {
+            name: self.values(found.error(self.config.objective), self.cost(key_from_name(name)), participating)
+            for name, found in counted.items()
+        }
+        return trained, values, {name: found.statistics for name, found in counted.items()}
+
+    def count_finalists(
+        self, models: Sequence[FederatedModel], clients: Sequence[ClientInfo], federation: Federation
+    ) -> dict[str, Counted]:
+        """The networks on these clients' validation rows, with batch norm statistics."""
+        confusion = self.config.objective != "error"
+        counted = count_correct(federation, models, clients, "validation", statistics=True, confusion=confusion)
+        if not all(found.rows for found in counted.values()):
+            raise TooFewReplies("no client returned validation counts", code="too-few-replies")
+        return counted
+
+    def test_finalists(self, models: Sequence[FederatedModel], federation: Federation) -> dict[str, float]:
+        """Their errors on test data, for the report; empty where there is none."""
+        counted = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
+        return {name: found.error() for name, found in counted.items() if found.rows}
+
+    def finalist(self, key: Key, weights: Tensors) -> FederatedModel:
+        return FederatedModel(key_name(key), choice.sub_model(self.architecture, key), weights)
+
+    def final_training(self, rounds: int, lr: float) -> LocalTraining:
+        """As in the search, with a learning rate that falls to zero over these rounds."""
+        settings = self.config
+        return LocalTraining(
+            settings.epochs, settings.batch, lr, momentum=settings.momentum, cosine=rounds, extras=settings.extras()
+        )
+
     def front_metrics(
         self,
         keys: Sequence[Key],
@@ -205,7 +296,7 @@ class ChoiceSearch(Method[StateT]):
         federation: Federation,
     ) -> Metrics:
         """What every round's event reports of these networks: the lowest error, hypervolume, front, High and Knee."""
-        values = np.array(objectives)
+        values = np.array(self.pickable(keys, objectives))
         whole = choice.cost(self.architecture)
         reference = self.values(1.0, whole, federation.clients())
         front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
@@ -266,6 +357,17 @@ def picked_keys(keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> d
     return {pick: keys[i] for pick, i in picked(np.array(objectives)).items()}
 
 
+def picked_after(
+    keys: Sequence[Key], objectives: Sequence[Sequence[float]], before: Mapping[str, Key]
+) -> dict[str, Key]:
+    """High and Knee of networks that were trained further. High is the one of lowest error, whichever it was before;
+    Knee stays what it was `before` as long as it is cheaper than High."""
+    best = min(range(len(keys)), key=lambda place: list(objectives[place]))
+    costs = {key_name(key): row[1] for key, row in zip(keys, objectives, strict=True)}
+    knee = before["knee"] if key_name(before["knee"]) in costs else keys[best]
+    return {"high": keys[best], "knee": knee if costs[key_name(knee)] < objectives[best][1] else keys[best]}
+
+
 def names_of(key: Key, picks: Mapping[str, Key]) -> list[str]:
     """The picks that fell on this key."""
     return [pick for pick, chosen in picks.items() if chosen == key]
@@ -274,3 +376,8 @@ def names_of(key: Key, picks: Mapping[str, Key]) -> list[str]:
 def key_name(key: Sequence[int]) -> str:
     """A key as one word: its branch numbers."""
     return "".join(str(branch) for branch in key)
+
+
+def key_from_name(name: str) -> Key:
+    """The inverse of `key_name`."""
+    return [int(branch) for branch in name]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field
@@ -26,7 +26,6 @@ from atoll.algorithms.sampling import choose
 from atoll.clients import evaluate, evaluate_test, jobs, metrics_of, train_task
 from atoll.federation.replies import Replies
 from atoll.methods.base import (
-    AugmentedConfig,
     Candidate,
     ClientInfo,
     Federation,
@@ -38,11 +37,20 @@ from atoll.methods.base import (
     Schema,
     Task,
     Tensors,
+    TrainingConfig,
 )
 from atoll.spaces import fixed
+from atoll.training.metrics import ConfusionCounts
 
 
-class FedAvgConfig(AugmentedConfig):
+def scheduled(lr: float, settings: FedAvgConfig, rounds_done: int) -> float:
+    """The learning rate of the next round."""
+    if settings.schedule == "cosine":
+        return lr * 0.5 * (1 + math.cos(math.pi * rounds_done / settings.rounds))
+    return lr * settings.decay**rounds_done
+
+
+class FedAvgConfig(TrainingConfig):
     """Settings of federated averaging."""
 
     model: str = "auto"  # auto: an MLP for tables and tiny images, ConvNet for other images
@@ -52,9 +60,9 @@ class FedAvgConfig(AugmentedConfig):
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
     lr: float = Field(default=0.1, gt=0)
-    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round
+    schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
+    decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
     average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client equally
     # The share of the chosen whose models a round waits for. Below 1 the clock decides who is late: bits may differ.
     quorum: float = Field(default=1.0, gt=0, le=1)
@@ -71,6 +79,10 @@ class FedAvgConfig(AugmentedConfig):
 class FedAvgState:
     round: int
     weights: Tensors
+    # Of the round with the lowest validation error so far, the last of equals.
+    best: Tensors = field(default_factory=lambda: Tensors({}))
+    best_error: float = 1.0
+    best_round: int = 0
 
 
 class FedAvg(Method[FedAvgState]):
@@ -104,12 +116,26 @@ class FedAvg(Method[FedAvgState]):
         for reply in replies:
             rows = infos[reply.task.client].sizes["train"]
             mean.add(reply.payload["weights"], rows if self.config.average == "weighted" else 1)
-        new = FedAvgState(state.round + 1, mean.result())
+        new = replace(state, round=state.round + 1, weights=mean.result())
         here = [info for info in chosen if info.name not in federation.busy]
-        return new, self._measure(new, here, federation) | {"clients": len(here) - len(replies.failures)}
+        validation = evaluate(federation, here, self.architecture, new.weights)
+        error = state.best_error if validation is None else metrics_of(validation)["error"]
+        if error <= state.best_error:
+            new = replace(new, best=new.weights, best_error=error, best_round=new.round)
+        metrics = self._metrics(new, validation, federation)
+        return new, metrics | {"clients": len(here) - len(replies.failures)}
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
-        return [self.measured(federation, "final", self.architecture, state.weights)]
+        """The network of the last round and, if it is another, that of the best round by validation error."""
+        rounds = {"final": (state.round, state.weights), "best": (state.best_round, state.best)}
+        if state.best_round in (0, state.round):
+            return [self.measured(federation, "final", self.architecture, state.weights, ["high", "final", "best"])]
+        found = [
+            self.measured(federation, name, self.architecture, weights, [name], {"round": number})
+            for name, (number, weights) in rounds.items()
+        ]
+        best = min(found, key=lambda one: one.objectives.get("error", 1.0))
+        return [replace(one, picks=["high", *one.picks] if one is best else one.picks) for one in found]
 
     def train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
         settings = self.config
@@ -118,7 +144,7 @@ class FedAvg(Method[FedAvgState]):
             "weights": state.weights,
             "epochs": settings.epochs,
             "batch": settings.batch,
-            "lr": settings.lr * settings.decay**state.round,
+            "lr": scheduled(settings.lr, settings, state.round),
             "momentum": settings.momentum,
             "weight_decay": settings.weight_decay,
             **self.extras(),
@@ -140,12 +166,9 @@ class FedAvg(Method[FedAvgState]):
             elif reply.ok:
                 federation.forget(reply)
 
-    def _measure(self, state: FedAvgState, chosen: list[ClientInfo], federation: Federation) -> Metrics:
+    def _metrics(self, state: FedAvgState, validation: ConfusionCounts | None, federation: Federation) -> Metrics:
         """The new model on validation data and, when it is time, on test data for the report."""
-        metrics: Metrics = {}
-        validation = evaluate(federation, chosen, self.architecture, state.weights)
-        if validation is not None:
-            metrics |= metrics_of(validation)
+        metrics: Metrics = {} if validation is None else dict(metrics_of(validation))
         every = self.config.test_every
         if every and (state.round % every == 0 or self.done(state)):
             test = evaluate_test(federation, self.architecture, state.weights)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from atoll import spaces
@@ -27,15 +28,17 @@ from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
 from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
-from atoll.methods.base import Candidate, Federation, Generator, Method, MethodConfig, Metrics, Schema, Tensors
+from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Schema, TrainingConfig
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.genes import Chromosome
+from atoll.training.metrics import Objective
 
-Pair = tuple[float, float]  # error, Omega
+Pair = tuple[float, float]
+Table = npt.NDArray[np.float64]  # error, Omega
 
 
-class MoeflConfig(MethodConfig):
+class MoeflConfig(TrainingConfig):
     """Table II and section IV-A. `rounds` counts communication rounds: generations x fitness_rounds."""
 
     network: Literal["mlp", "cnn"] = "mlp"
@@ -52,8 +55,16 @@ class MoeflConfig(MethodConfig):
     polynomial: float = Field(default=0.1, ge=0, le=1)  # polynomial mutation, per real number
     polynomial_eta: float = Field(default=20.0, gt=0)
     evaluate: Literal["new", "all"] = "new"  # all: parents are trained from scratch again, every generation
+    search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
+    # Constraint domination: networks beyond a limit follow all others. "standard": no more than the standard network.
+    max_connections: int | Literal["standard"] | None = None
+    max_error: float | None = Field(default=None, gt=0, le=1)
+    crowding: Literal["linear", "log"] = "linear"  # distance of connections on the front; log: of their logarithms
+    halving: bool = False  # after every fitness round but the last, the worse half of the new networks is dropped
+    inherit: bool = False  # an offspring starts with the weights of a parent where both have a connection
     duplicates: Duplicates = "mutate"  # an offspring that decodes to a parent or sibling is mutated again; or keep
     fitness: Literal["validation", "test"] = "validation"  # test: as in the paper, on the data of the final evaluation
+    objective: Objective = "error"  # on these rows; or balanced_error, weighted_f1 (1 minus it)
     test_every: int = Field(default=1, ge=0)  # generations between test evaluations, for the report
 
     @model_validator(mode="after")
@@ -68,10 +79,18 @@ class MoeflConfig(MethodConfig):
         return self
 
     def fitted(self, schema: Schema, clients: int) -> Self:
+        smallest = _architecture(self.network, schema, sparse_genes.smallest(self.network), 0)
         try:
-            spaces.skeleton(_architecture(self.network, schema, sparse_genes.smallest(self.network), 0))
+            least = spaces.cost(smallest).params
         except ArchitectureError as problem:
             raise ConfigError(f"moefl.network = {self.network!r}: {problem}", code="network-data-mismatch") from None
+        if isinstance(self.max_connections, int) and self.max_connections < least:
+            raise ConfigError(
+                f"moefl.max_connections = {self.max_connections}: the smallest network for this data has {least:,}; "
+                "raise the limit",
+                code="impossible-limit",
+            )
+        self.augmentation.check(schema)
         return self
 
 
@@ -129,7 +148,9 @@ class Moefl(Method[MoeflState]):
         super().__init__(config, schema)
         smallest = _architecture(config.network, schema, sparse_genes.smallest(config.network), 0)
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
-        self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum)
+        self.most = self.standard if config.max_connections == "standard" else config.max_connections
+        extras = config.extras()
+        self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
 
     def init(self, federation: Federation, rng: Generator) -> MoeflState:
         part = self.config.fitness
@@ -151,12 +172,18 @@ class Moefl(Method[MoeflState]):
         trained = train_models(federation, [one.model for one in training], chosen, self.training, age)
         training = [replace(one, model=after) for one, after in zip(training, trained, strict=True)]
         if age + 1 < self.config.fitness_rounds:
+            if self.config.halving:
+                training = self._better_half(self._measure(training, federation))
             plain = [one.to_plain() for one in training]
             return MoeflState(state.round + 1, state.generation, state.parents, plain), self._under_way(state, training)
 
         measured = self._measure(training, federation)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
-        survivors = [everyone[i] for i in nsga2.select(_table(everyone), self.config.population)]
+        table = _table(everyone)
+        chosen_rows = nsga2.select(
+            table, min(self.config.population, len(everyone)), self._violations(table), self._spacing(table)
+        )
+        survivors = [everyone[i] for i in chosen_rows]
         new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
         return new, self._metrics(state.generation, survivors, measured, federation)
 
@@ -164,7 +191,7 @@ class Moefl(Method[MoeflState]):
         """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""
         survivors = [Individual.from_plain(plain) for plain in state.parents]
         table = _table(survivors)
-        picks, front = _picks(table), [int(i) for i in nsga2.by_error(table)]
+        picks, front = self._picks(table), self._front(table)
         tested = self._test_errors([survivors[i] for i in front], federation)
         found = []
         for i in front:
@@ -174,17 +201,61 @@ class Moefl(Method[MoeflState]):
             objectives = {"error": error, "connections": connections}
             if one.model.name in tested:
                 objectives["test_error"] = tested[one.model.name]
-            objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": 4 * connections}
-            names = [pick for pick, picked in picks.items() if picked == i]
             weights, architecture = one.model.whole(), one.model.architecture
-            found.append(Candidate(one.model.name, architecture, objectives, names, weights, Tensors({})))
+            executed, upload = sparse.executed_macs(architecture), sparse.upload_bytes(architecture, connections)
+            objectives |= {"macs": cost.macs, "executed_macs": executed, "params": cost.params, "upload_bytes": upload}
+            names = [pick for pick, picked in picks.items() if picked == i]
+            about = {"trained_rounds": self.config.fitness_rounds}
+            found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=about))
         return found
+
+    # -- limits: constraint domination, beyond the paper -------------------------------------------------------------
+
+    def _violations(self, table: Table) -> Table:
+        """By how much each row exceeds the limits, in shares of them; 0 within them."""
+        found = np.zeros(len(table))
+        if self.config.max_error is not None:
+            found += np.maximum(0, table[:, 0] / self.config.max_error - 1)
+        if self.most is not None:
+            found += np.maximum(0, table[:, 1] / self.most - 1)
+        return found
+
+    def _spacing(self, table: Table) -> Table:
+        """The values by which crowding is measured."""
+        if self.config.crowding == "linear":
+            return table
+        return np.stack([table[:, 0], np.log10(np.maximum(table[:, 1], 1))], axis=1)
+
+    def _front(self, table: Table) -> list[int]:
+        """The first front within the limits, by error; without such a network, the one that exceeds them least."""
+        violations = self._violations(table)
+        within = np.flatnonzero(violations <= 0)
+        if not len(within):
+            return [int(violations.argmin())]
+        return [int(within[i]) for i in nsga2.by_error(table[within])]
+
+    def _picks(self, table: Table) -> dict[str, int]:
+        """Two networks of low error and two at the knee; where the front is too short, the last one there is."""
+        front = self._front(table)
+        knees = [front[int(i)] for i in nsga2.knees(table[front])] or front[:1]
+        places = {"high": front[0], "high1": front[0], "high2": front[min(1, len(front) - 1)]}
+        return places | {"knee": knees[0], "knee1": knees[0], "knee2": knees[min(1, len(knees) - 1)]}
+
+    def _better_half(self, measured: Sequence[Individual]) -> list[Individual]:
+        """Successive halving: the better half by non-dominated sorting, at least as many as fill half a population."""
+        least = max(2, self.config.population // 2)
+        count = min(len(measured), max(least, (len(measured) + 1) // 2))
+        table = _table(measured)
+        kept = nsga2.select(table, count, self._violations(table), self._spacing(table))
+        return [replace(measured[i], objectives=None) for i in sorted(kept.tolist())]
 
     # -- Algorithm 5, lines 3-4 ----------------------------------------------------------------------------------------
 
     def _generation(self, state: MoeflState, parents: Sequence[Individual], rng: Generator) -> list[Individual]:
         """What this generation trains: the offspring, and parents whose objectives are not known or not retained."""
         offspring = self._born(self._offspring(parents, rng), f"{state.generation}o", rng)
+        if self.config.inherit and state.generation > 1:
+            offspring = [replace(one, model=inherited(one.model, parents, rng)) for one in offspring]
         again = [
             replace(one, model=fresh(one.model.name, one.model.architecture, rng), objectives=None)
             for one in parents
@@ -197,6 +268,8 @@ class Moefl(Method[MoeflState]):
 
     def _offspring(self, parents: Sequence[Individual], rng: Generator) -> list[Chromosome]:
         settings, model = self.config, self.config.network
+        if settings.search == "random":
+            return [sparse_genes.random_chromosome(model, rng) for _ in range(settings.population)]
 
         def meaning(genes: Genes) -> str:
             return spaces.canonical(sparse_genes.decode(model, Chromosome(*genes)))
@@ -213,7 +286,10 @@ class Moefl(Method[MoeflState]):
         )
         measured = all(one.objectives is not None for one in parents)
         # Before the first generation nothing is measured: the tournament is then a coin flip.
-        rank, crowding = nsga2.rank_and_crowding(_table(parents)) if measured else (None, None)
+        rank, crowding = None, None
+        if measured:
+            table = _table(parents)
+            rank, crowding = nsga2.rank_and_crowding(table, self._violations(table), self._spacing(table))
         children = breed_mixed(
             [(one.chromosome.bits, one.chromosome.reals) for one in parents],
             rank,
@@ -238,22 +314,23 @@ class Moefl(Method[MoeflState]):
     def _measure(self, training: Sequence[Individual], federation: Federation) -> list[Individual]:
         part = self.config.fitness
         holders = federation.test_holders() if part == "test" else federation.clients()
+        models, objective = [one.model for one in training], self.config.objective
         counts = count_correct(
-            federation, [one.model for one in training], holders, part, test_evaluation=part == "test"
+            federation, models, holders, part, test_evaluation=part == "test", confusion=objective != "error"
         )
         measured = []
         for one in training:
-            right, rows = counts[one.model.name]
+            found = counts[one.model.name]
             if one.model.diverged:
                 # The worst error, and no fewer connections than the standard's: else it might stand on the front.
                 worst = max(self.standard, spaces.cost(one.model.architecture).params)
                 measured.append(replace(one, objectives=(1.0, float(worst))))
-            elif rows == 0:
+            elif found.rows == 0:
                 raise TooFewReplies(
                     f"no client returned {part} counts for network {one.model.name}", code="too-few-replies"
                 )
             else:
-                measured.append(replace(one, objectives=(1 - right / rows, one.model.connections)))
+                measured.append(replace(one, objectives=(found.error(objective), one.model.connections)))
         return measured
 
     # -- what the report shows -----------------------------------------------------------------------------------------
@@ -271,15 +348,14 @@ class Moefl(Method[MoeflState]):
         federation: Federation,
     ) -> Metrics:
         table = _table(survivors)
-        front = [int(i) for i in nsga2.by_error(table)]
-        picks = _picks(table)
+        front, picks = self._front(table), self._picks(table)
         every = self.config.test_every
         chosen = [survivors[i] for i in sorted(set(picks.values()))]
         tested = self._test_errors(chosen, federation) if every and generation % every == 0 else {}
         metrics: Metrics = {
             "generation": generation,
             "in_training": len(measured),
-            "error": float(table[:, 0].min()),
+            "error": float(table[front[0], 0]),
             "hypervolume": nsga2.hypervolume(table, [1.0, self.standard]),
             "objectives": ["error", "connections"],
             "front": [[survivors[i].model.name, *table[i].tolist()] for i in front],
@@ -297,7 +373,25 @@ class Moefl(Method[MoeflState]):
     def _test_errors(self, chosen: Sequence[Individual], federation: Federation) -> dict[str, float]:
         models = [one.model for one in chosen]
         counts = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
-        return {name: 1 - right / rows for name, (right, rows) in counts.items() if rows}
+        return {name: found.error() for name, found in counts.items() if found.rows}
+
+
+def inherited(child: FederatedModel, parents: Sequence[Individual], rng: Generator) -> FederatedModel:
+    """The child with the weights of one of the parents, drawn at random, wherever both have a connection.
+
+    Layers are matched by name from the input on; of layers of different widths the common units.
+    """
+    parent = parents[int(rng.integers(len(parents)))].model.whole()
+    own, mixed = child.whole(), {}
+    for name, weights in own.items():
+        if name not in parent or parent[name].ndim != weights.ndim:
+            continue
+        common = tuple(slice(min(a, b)) for a, b in zip(weights.shape, parent[name].shape, strict=True))
+        values, there = weights.copy(), parent[name][common]
+        both = (there != 0) & (weights[common] != 0)
+        values[common][both] = there[both]
+        mixed[name] = values
+    return replace(child, weights=sparse.pack(child.architecture, own.replaced(mixed)))
 
 
 def _architecture(model: str, schema: Schema, chromosome: Chromosome, graph: int) -> dict[str, Any]:
@@ -305,13 +399,5 @@ def _architecture(model: str, schema: Schema, chromosome: Chromosome, graph: int
     return {"space": "sparse", "model": model, **data, **sparse_genes.decode(model, chromosome), "graph": graph}
 
 
-def _table(individuals: Sequence[Individual]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _table(individuals: Sequence[Individual]) -> Table:
     return np.array([one.objectives for one in individuals], np.float64)
-
-
-def _picks(objectives: Any) -> dict[str, int]:
-    """Two networks of low error and two at the knee; where the front is too short, the last one there is."""
-    by_error, by_knee = nsga2.by_error(objectives), nsga2.by_knee(objectives)
-    places = {"high": by_error[0], "high1": by_error[0], "high2": by_error[min(1, len(by_error) - 1)]}
-    places |= {"knee": by_knee[0], "knee1": by_knee[0], "knee2": by_knee[min(1, len(by_knee) - 1)]}
-    return {pick: int(i) for pick, i in places.items()}

@@ -19,7 +19,7 @@ stand in the events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,10 +27,19 @@ from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Mean
-from atoll.clients import calibrated
+from atoll.clients import FederatedModel, LocalTraining, calibrated
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
-from atoll.methods.choice_search import ChoiceConfig, ChoiceSearch, Key, key_name, names_of, picked_keys
+from atoll.methods.choice_search import (
+    ChoiceConfig,
+    ChoiceSearch,
+    Key,
+    key_from_name,
+    key_name,
+    names_of,
+    picked_after,
+    picked_keys,
+)
 from atoll.spaces.choice import space as choice
 
 SEARCH_SHARE = 4  # without a setting every fourth round is a generation
@@ -91,19 +100,28 @@ class Offline(ChoiceSearch[OfflineState]):
         return self._final_round(state, participating, federation, rng)
 
     def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """High and Knee, measured and calibrated on all clients."""
-        everyone, finalists = federation.clients(), picked_keys(state.parents, state.objectives)
-        found = []
-        for name, key in {key_name(key): key for key in finalists.values()}.items():
-            weights: Tensors = state.trained[name]
-            error = self._error(key, weights, everyone, "validation", federation)
-            if error is None:
-                raise TooFewReplies("no client returned validation counts", code="too-few-replies")
-            test_error = self._error(key, weights, federation.test_holders(), "test", federation)
-            statistics = calibrated(federation, everyone, choice.sub_model(self.architecture, key), weights)
-            values = self.values(error, self.cost(key), everyone)
-            found.append(self.candidate(key, values, names_of(key, finalists), weights, statistics, test_error))
-        return found
+        """The networks that were trained, measured and calibrated on all clients, and picked by what they are now."""
+        everyone = federation.clients()
+        models = self._finalists(state, rng)
+        counted = self.count_finalists(models, everyone, federation)
+        keys = [key_from_name(one.name) for one in models]
+        values = [
+            self.values(counted[one.name].error(self.config.objective), self.cost(key), everyone)
+            for one, key in zip(models, keys, strict=True)
+        ]
+        picks = picked_after(keys, values, picked_keys(state.parents, self.pickable(state.parents, state.objectives)))
+        tested = self.test_finalists(models, federation)
+        return [
+            self.candidate(
+                key,
+                row,
+                names_of(key, picks),
+                one.weights,
+                calibrated(federation, everyone, one.architecture, one.weights),
+                tested.get(one.name),
+            )
+            for one, key, row in zip(models, keys, values, strict=True)
+        ]
 
     # -- the search ----------------------------------------------------------------------------------------------------
 
@@ -131,7 +149,7 @@ class Offline(ChoiceSearch[OfflineState]):
             raise TooFewReplies(
                 f"none of {len(new)} networks could be trained and measured ({problems[0]})", code="too-few-replies"
             )
-        survivors = nsga2.select(objectives, min(self.population, len(keys))).tolist()
+        survivors = nsga2.select(objectives, min(self.population, len(keys)), self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         metrics = {"phase": "search", **self.front_metrics(parents, values, federation), "untrained": untrained}
         return OfflineState(state.round + 1, parents, values, {}), metrics
@@ -164,10 +182,19 @@ class Offline(ChoiceSearch[OfflineState]):
         federation: Federation,
     ) -> float | None:
         """The share of wrong rows over all holders of this part; None if no client has or returns it."""
-        correct, rows, _ = self.count([key], weights, holders, part, federation)
-        return 1.0 - int(correct[0]) / rows if rows else None
+        errors, _, _ = self.errors([key], weights, holders, part, federation)
+        return errors[0] if errors else None
 
     # -- the final training -------------------------------------------------------------------------------------------
+
+    def _finalists(self, state: OfflineState, rng: Generator) -> list[FederatedModel]:
+        """High and Knee of the search, with the weights that they have by now."""
+        finalists = picked_keys(state.parents, self.pickable(state.parents, state.objectives))
+        found = []
+        for name, key in {key_name(key): key for key in finalists.values()}.items():
+            weights = state.trained[name] if name in state.trained else self._fresh(key, rng)
+            found.append(self.finalist(key, weights))
+        return found
 
     def _final_round(
         self,
@@ -176,47 +203,36 @@ class Offline(ChoiceSearch[OfflineState]):
         federation: Federation,
         rng: Generator,
     ) -> tuple[OfflineState, Metrics]:
-        finalists = picked_keys(state.parents, state.objectives)
-        keys = {key_name(key): key for key in finalists.values()}
-        trained: dict[str, Tensors] = {}
-        problems: dict[str, str] = {}  # of those that no client trained
-        for name, key in keys.items():
-            before = state.trained[name] if name in state.trained else self._fresh(key, rng)
-            rounds_done = state.round - self.config.searching
-            after, problem = self._average(key, before, rounds_done, participating, federation)
-            trained[name] = before if after is None else after
-            problems |= {name: problem} if after is None else {}
-        if len(problems) == len(keys):
-            raise TooFewReplies(
-                f"none of {len(keys)} networks could be trained ({next(iter(problems.values()))})",
-                code="too-few-replies",
-            )
-        # Measured after both are trained: what a client got for this is what it trains next round, and it holds two.
-        values = []
-        for name, key in keys.items():
-            error = self._error(key, trained[name], participating, "validation", federation)
-            if error is None:
-                raise TooFewReplies("no client returned validation counts", code="too-few-replies")
-            values.append(self.values(error, self.cost(key), participating))
-        new = OfflineState(state.round + 1, state.parents, state.objectives, trained)
-        return new, self._final_metrics(new, finalists, values, federation) | {"untrained": list(problems)}
+        settings = self.config
+        training = LocalTraining(
+            settings.epochs,
+            settings.batch,
+            settings.lr,
+            settings.decay,
+            settings.momentum,
+            extras=settings.extras(),
+        )
+        rounds_done = state.round - settings.searching
+        models = self._finalists(state, rng)
+        trained, values, _ = self.train_finalists(models, training, rounds_done, participating, federation)
+        new = OfflineState(state.round + 1, state.parents, state.objectives, {one.name: one.weights for one in trained})
+        return new, self._final_metrics(new, trained, values, federation)
 
     def _final_metrics(
         self,
         state: OfflineState,
-        finalists: dict[str, Key],
-        values: Sequence[list[float]],
+        models: Sequence[FederatedModel],
+        values: Mapping[str, list[float]],
         federation: Federation,
     ) -> Metrics:
         """Error and test error of each, for its learning curve; front and hypervolume are those of the trained two."""
-        keys = {key_name(key): key for key in finalists.values()}
-        metrics = {"phase": "final", **self.front_metrics(list(keys.values()), values, federation)}
-        errors = dict(zip(keys, (row[0] for row in values), strict=True))
-        tests: dict[str, float | None] = {}
-        if self.test_is_due(state.round):
-            test_holders = federation.test_holders()
-            tests = {n: self._error(key, state.trained[n], test_holders, "test", federation) for n, key in keys.items()}
-        for pick, key in finalists.items():
+        keys = [key_from_name(one.name) for one in models]
+        rows = [values[one.name] for one in models]
+        metrics = {"phase": "final", **self.front_metrics(keys, rows, federation)}
+        tested = self.test_finalists(models, federation) if self.test_is_due(state.round) else {}
+        for pick, key in picked_after(
+            keys, rows, picked_keys(state.parents, self.pickable(state.parents, state.objectives))
+        ).items():
             name = key_name(key)
-            metrics[pick] = self.network_metrics(key, errors[name], tests.get(name))
+            metrics[pick] = self.network_metrics(key, values[name][0], tested.get(name))
         return metrics

@@ -11,25 +11,27 @@ communication round, and the best networks of each round are ready for use. In t
     15-26   round 1: parents train, one group each           Realtime._train
     28-41   offspring train, weights inherited               Realtime._train
     43-49   all 2N keys measured on all m clients            Realtime._measure
-    50-53   non-dominated sorting and selection              Realtime.step
+    50-53   non-dominated sorting and selection              Realtime._search_round
     57-68   client: train one sub-network                    clients/jobs.py, train
 
-What the offline comparator needs as well is in `choice_search.py`. Readings that differ from the paper's letter are in
-docs/papers.md.
+Beyond the paper, and off in its preset: a closing phase (`finish`), in which the picks split off from the master and
+are trained by all clients, and `paths = "balanced"`. What the offline comparator needs as well is in
+`choice_search.py`. Readings that differ from the paper's letter are in docs/papers.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import Average, PartialMean
-from atoll.algorithms.sampling import groups, participants
-from atoll.clients import calibrated_together
+from atoll.algorithms.sampling import balanced_paths, groups, participants
+from atoll.clients import calibrated, calibrated_together
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
 from atoll.methods.choice_search import (
@@ -38,19 +40,42 @@ from atoll.methods.choice_search import (
     ChoiceSearch,
     Key,
     front_of,
+    key_from_name,
     key_name,
     names_of,
     picked,
+    picked_after,
     picked_keys,
 )
 from atoll.spaces.choice import space as choice
 
 
 class RealtimeConfig(ChoiceConfig):
-    """The settings of all searches over choice keys, and those of the shared master."""
+    """The settings of all searches over choice keys, those of the shared master, and those of the closing phase."""
 
     average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
+    # Which path each client trains: that of its offspring, or balanced ones, so that all branches are trained alike.
+    paths: Literal["offspring", "balanced"] = "offspring"
     snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use
+    finish: float = Field(
+        default=0.0, ge=0, lt=1
+    )  # the last share of the rounds, which trains picks and breeds nothing
+    finish_networks: Literal["high", "picks", "front"] = "picks"  # that are finished: High, High and Knee, or all
+    finish_lr: float | None = Field(default=None, gt=0)  # of the closing phase, falling to zero; None: lr
+
+    @property
+    def closing(self) -> int:
+        """Rounds of the closing phase."""
+        return round(self.finish * self.rounds)
+
+    @model_validator(mode="after")
+    def _rounds_are_left(self) -> Self:
+        if self.closing >= self.rounds:
+            raise ConfigError(
+                f"finish = {self.finish}: of {self.rounds} rounds none is left to search; lower it or use more rounds",
+                code="phase-exceeds-rounds",
+            )
+        return self
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         participating = participants(clients, self.fraction)
@@ -72,10 +97,13 @@ class RealtimeConfig(ChoiceConfig):
 @dataclass(frozen=True)
 class RealtimeState:
     round: int
+    searched: int  # rounds of the search; the others were of closing phases
     master: Tensors
     parents: list[Key]
-    objectives: list[list[float]]  # of the parents, measured last round; empty before the first
+    objectives: list[list[float]]  # of the parents, measured in the last round of the search; empty before the first
     ready: dict[str, Any]  # pick -> fixed batch norm statistics of its snapshot
+    finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
+    values: dict[str, list[float]]  # the objectives of the finished ones
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -90,43 +118,61 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
         parents = self.first_parents(federation, rng)
-        return RealtimeState(0, choice.initial(self.architecture, rng), parents, [], {})
+        return RealtimeState(0, 0, choice.initial(self.architecture, rng), parents, [], {}, {}, {})
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
+        if state.round >= self.config.rounds - self.config.closing and state.objectives:
+            return self._closing_round(state, federation, rng)
+        return self._search_round(state, federation, rng)
+
+    def _search_round(
+        self, state: RealtimeState, federation: Federation, rng: Generator
+    ) -> tuple[RealtimeState, Metrics]:
         offspring = self.offspring(state.parents, state.objectives, rng)
         participating = self.participating(federation, rng)
         master, untrained = state.master, []
-        if state.round == 0:
-            master, left_out = self._train(master, state.parents, state.round, participating, federation, rng)
+        if state.searched == 0:
+            master, left_out = self._train(master, state.parents, state.searched, participating, federation, rng)
             untrained += left_out
-        master, left_out = self._train(master, offspring, state.round, participating, federation, rng)
+        master, left_out = self._train(master, offspring, state.searched, participating, federation, rng)
         untrained += left_out
 
         keys = [*state.parents, *offspring]
-        objectives = self._measure(master, keys, participating, federation)
-        survivors = nsga2.select(objectives, self.population).tolist()
+        before = sorted(set(self._places(state.parents, state.objectives).values())) if state.objectives else []
+        watched = before if self.config.snapshots else []
+        objectives, statistics = self._measure(master, keys, participating, federation, watched)
+        survivors = nsga2.select(objectives, self.population, self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
-        ready = self._snapshot_statistics(master, parents, values, participating, federation)
-        new = RealtimeState(state.round + 1, master, parents, values, ready)
+        known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
+        ready = self._snapshot_statistics(master, parents, values, known, participating, federation)
+        new = RealtimeState(state.round + 1, state.searched + 1, master, parents, values, ready, {}, {})
         return new, self._metrics(new, federation) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
         """High and Knee as they are now."""
-        if not state.ready:
-            return []
-        picks = picked(np.array(state.objectives))
-        return [self._found(state, i, [pick], Tensors(state.ready[pick]), None) for pick, i in picks.items()]
+        return [
+            self._found(state, key, [pick], Tensors(state.ready[pick]), None)
+            for pick, key in self._picked(state).items()
+            if pick in state.ready
+        ]
 
     def results(self, state: RealtimeState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """The first front, each network with its test error and fixed statistics from all clients' training data."""
-        front = front_of(state.parents, np.array(state.objectives))
-        picks = picked_keys(state.parents, state.objectives)
-        errors = self._test_errors(state, front, federation)
-        keys = [state.parents[i] for i in front]
-        statistics = self._statistics(state.master, keys, federation.clients(), "train", federation)
+        """The finished networks or, without a closing phase, the first front, each with its test error and fixed
+        statistics from all clients' training data."""
+        picks, everyone = self._picked(state), federation.clients()
+        if state.finished:
+            keys = [key_from_name(name) for name in sorted(state.values, key=lambda name: state.values[name])]
+            statistics = [
+                calibrated(federation, everyone, choice.sub_model(self.architecture, key), self._weights(state, key))
+                for key in keys
+            ]
+        else:
+            keys = self._front(state)
+            statistics = self._statistics(state.master, keys, everyone, "train", federation)
+        errors = self._test_errors(state, keys, federation)
         return [
-            self._found(state, i, names_of(state.parents[i], picks), own, errors.get(i))
-            for i, own in zip(front, statistics, strict=True)
+            self._found(state, key, names_of(key, picks), own, errors.get(key_name(key)))
+            for key, own in zip(keys, statistics, strict=True)
         ]
 
     # -- Algorithm 4, lines 15-41, and Algorithm 3: double sampling, training, aggregation ---------------------------
@@ -142,16 +188,19 @@ class Realtime(ChoiceSearch[RealtimeState]):
     ) -> tuple[Tensors, list[str]]:
         """Each key is trained by its own group of clients; the new master, and the keys that no client trained."""
         infos = {info.name: info for info in participating}
-        tasks = [
-            self.train_task(key, self._slice(master, key), rounds_done, infos[name])
-            for key, group in zip(keys, groups(list(infos), len(keys), rng), strict=True)
-            for name in group
-        ]
+        if self.config.paths == "balanced":
+            paths = balanced_paths(len(infos), len(keys[0]), choice.BRANCHES, rng)
+            pairs = list(zip(paths, rng.permutation(list(infos)).tolist(), strict=True))
+        else:
+            shares = groups(list(infos), len(keys), rng)
+            pairs = [(key, name) for key, group in zip(keys, shares, strict=True) for name in group]
+        tasks = [self.train_task(key, self._slice(master, key), rounds_done, infos[name]) for key, name in pairs]
         mean, trained = PartialMean(master, self.config.average), set()
         for reply in federation.collect(tasks, what="a usable sub-model"):
             mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
             trained.add(key_name(reply.task.payload["key"]))
-        return mean.result(), [key_name(key) for key in keys if key_name(key) not in trained]
+        asked = {key_name(key) for key, _ in pairs}
+        return mean.result(), [name for name in map(key_name, keys) if name in asked and name not in trained]
 
     # -- lines 43-49: objectives of all 2N keys ------------------------------------------------------------------------
 
@@ -161,14 +210,62 @@ class Realtime(ChoiceSearch[RealtimeState]):
         keys: Sequence[Key],
         participating: Sequence[ClientInfo],
         federation: Federation,
-    ) -> list[list[float]]:
-        correct, rows, problem = self.count(keys, master, participating, "validation", federation)
-        if not rows:
+        watched: Sequence[int],
+    ) -> tuple[list[list[float]], list[Tensors]]:
+        """The objectives of all keys, and the batch norm statistics of those at the positions `watched`."""
+        errors, statistics, problem = self.errors(keys, master, participating, "validation", federation, watched)
+        if not errors:
             raise TooFewReplies(f"no client returned validation counts ({problem})", code="too-few-replies")
-        return [
-            self.values(1.0 - right / rows, self.cost(key), participating)
-            for key, right in zip(keys, correct.tolist(), strict=True)
-        ]
+        values = [self.values(error, self.cost(key), participating) for key, error in zip(keys, errors, strict=True)]
+        return values, statistics
+
+    # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
+
+    def _closing_round(
+        self, state: RealtimeState, federation: Federation, rng: Generator
+    ) -> tuple[RealtimeState, Metrics]:
+        participating = self.participating(federation, rng)
+        keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
+        models = [self.finalist(key, self._weights(state, key)) for key in keys]
+        training = self.final_training(self.config.closing, self.config.finish_lr or self.config.lr)
+        rounds_done = state.round - (self.config.rounds - self.config.closing)
+        trained, values, statistics = self.train_finalists(models, training, rounds_done, participating, federation)
+        finished = {one.name: one.weights for one in trained}
+        new = replace(state, round=state.round + 1, finished=finished, values=values, ready={})
+        if self.config.snapshots:
+            ready = {pick: statistics[key_name(key)] for pick, key in self._picked(new).items()}
+            new = replace(new, ready=ready)
+        return new, {"phase": "final", **self._metrics(new, federation)}
+
+    def _finalists(self, state: RealtimeState) -> list[Key]:
+        """The networks that are finished, each once."""
+        picks = picked_keys(state.parents, self.pickable(state.parents, state.objectives))
+        chosen = {"high": [picks["high"]], "picks": list(picks.values())}
+        found = chosen.get(self.config.finish_networks) or self._front(state)
+        return list({key_name(key): key for key in found}.values())
+
+    def _picked(self, state: RealtimeState) -> dict[str, Key]:
+        """High and Knee, of the finished networks if there are any."""
+        if not state.objectives:
+            return {}
+        before = picked_keys(state.parents, self.pickable(state.parents, state.objectives))
+        if not state.finished:
+            return before
+        keys, values = self._candidates(state)
+        return picked_keys(keys, values) if len(keys) > 2 else picked_after(keys, values, before)
+
+    def _front(self, state: RealtimeState) -> list[Key]:
+        rows = np.array(self.pickable(state.parents, state.objectives))
+        return [state.parents[i] for i in front_of(state.parents, rows)]
+
+    def _places(self, keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> dict[str, int]:
+        return picked(np.array(self.pickable(keys, objectives)))
+
+    def _candidates(self, state: RealtimeState) -> tuple[list[Key], list[list[float]]]:
+        """The networks that can be had now, and their objectives."""
+        if not state.finished:
+            return state.parents, state.objectives
+        return [key_from_name(name) for name in state.finished], [state.values[name] for name in state.finished]
 
     # -- ready at every round, and what the report shows -----------------------------------------------------------
 
@@ -177,16 +274,19 @@ class Realtime(ChoiceSearch[RealtimeState]):
         master: Tensors,
         parents: Sequence[Key],
         objectives: Sequence[Sequence[float]],
+        known: Mapping[str, Tensors],
         participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> dict[str, Any]:
-        """For High and Knee, from validation rows: the clients hold the master already, so hardly a byte travels."""
+        """For High and Knee, from validation rows. Those of the last picks came with the measurement; only a network
+        that was not picked before is asked for."""
         if not self.config.snapshots:
             return {}
-        picks = picked(np.array(objectives))
-        positions = sorted(set(picks.values()))
-        found = self._statistics(master, [parents[i] for i in positions], participating, "validation", federation)
-        return {pick: found[positions.index(i)] for pick, i in picks.items()}
+        picks = {pick: parents[i] for pick, i in self._places(parents, objectives).items()}
+        missing = list({key_name(key): key for key in picks.values() if key_name(key) not in known}.values())
+        asked = self._statistics(master, missing, participating, "validation", federation) if missing else []
+        found = {**known, **{key_name(key): own for key, own in zip(missing, asked, strict=True)}}
+        return {pick: found[key_name(key)] for pick, key in picks.items()}
 
     def _statistics(
         self,
@@ -202,34 +302,41 @@ class Realtime(ChoiceSearch[RealtimeState]):
         return calibrated_together(federation, clients, networks, master.slice(names), part)
 
     def _metrics(self, state: RealtimeState, federation: Federation) -> Metrics:
-        metrics = self.front_metrics(state.parents, state.objectives, federation)
-        if self.test_is_due(state.round):
-            picks = picked(np.array(state.objectives))
-            errors = self._test_errors(state, sorted(set(picks.values())), federation)
-            for pick, i in picks.items():
-                metrics[pick] = self.network_metrics(state.parents[i], state.objectives[i][0], errors.get(i))
+        keys, values = self._candidates(state)
+        metrics = self.front_metrics(keys, values, federation)
+        picks = self._picked(state)
+        errors = dict(zip(map(key_name, keys), (row[0] for row in values), strict=True))
+        tested = self._test_errors(state, list(picks.values()), federation) if self.test_is_due(state.round) else {}
+        for pick, key in picks.items():
+            name = key_name(key)
+            metrics[pick] = self.network_metrics(key, errors[name], tested.get(name))
         return metrics
 
-    def _test_errors(
-        self, state: RealtimeState, positions: Sequence[int], federation: Federation
-    ) -> Mapping[int, float]:
-        """Errors on test data of the parents at these positions; empty where there is no test data."""
-        keys = [state.parents[i] for i in positions]
-        correct, rows, _ = self.count(keys, state.master, federation.test_holders(), "test", federation)
-        return {i: 1.0 - right / rows for i, right in zip(positions, correct.tolist(), strict=True)} if rows else {}
+    def _test_errors(self, state: RealtimeState, keys: Sequence[Key], federation: Federation) -> dict[str, float]:
+        """Errors on test data of these networks, by name; empty where there is no test data."""
+        if state.finished:
+            models = {key_name(key): self.finalist(key, self._weights(state, key)) for key in keys}
+            return self.test_finalists(list(models.values()), federation)
+        wanted = list({key_name(key): key for key in keys}.values())
+        errors, _, _ = self.errors(wanted, state.master, federation.test_holders(), "test", federation)
+        return dict(zip(map(key_name, wanted), errors, strict=True)) if errors else {}
 
     def _found(
         self,
         state: RealtimeState,
-        i: int,
+        key: Key,
         picks: list[str],
         statistics: Tensors,
         test_error: float | None,
     ) -> Candidate:
-        key = state.parents[i]
-        weights = self._slice(state.master, key)
-        return self.candidate(key, state.objectives[i], picks, weights, statistics, test_error)
+        keys, values = self._candidates(state)
+        own = values[[key_name(one) for one in keys].index(key_name(key))]
+        return self.candidate(key, own, picks, self._weights(state, key), statistics, test_error)
+
+    def _weights(self, state: RealtimeState, key: Key) -> Tensors:
+        """The weights of one sub-network: its own if it is finished, else the master's."""
+        own = state.finished.get(key_name(key))
+        return self._slice(state.master, key) if own is None else own
 
     def _slice(self, master: Tensors, key: Key) -> Tensors:
-        """The weights of one sub-network."""
         return master.slice(choice.names(choice.sub_model(self.architecture, key)))

@@ -11,17 +11,25 @@ With `--from found` training resumes from the weights that the search left: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from atoll import spaces
 from atoll.algorithms.sampling import choose, partition
-from atoll.clients import FederatedModel, LocalTraining, calibrated, count_correct, fresh, resumed, train_models
+from atoll.clients import (
+    Counted,
+    FederatedModel,
+    LocalTraining,
+    calibrated,
+    count_correct,
+    fresh,
+    resumed,
+    train_models,
+)
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.methods.base import (
-    AugmentedConfig,
     Candidate,
     ClientInfo,
     Federation,
@@ -30,16 +38,17 @@ from atoll.methods.base import (
     Metrics,
     Schema,
     Tensors,
+    TrainingConfig,
 )
 from atoll.rng import stream
 from atoll.store.weights import found_weights
 from atoll.training import calibration
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
-STANDARD = {"space": "fixed", "model": "mlp", "hidden": [200, 200]}
+STANDARD = {"space": "sparse", "model": "mlp", "hidden": [200, 200], "epsilon": 10**9, "graph": 0}  # fully connected
 
 
-class RetrainConfig(AugmentedConfig):
+class RetrainConfig(TrainingConfig):
     """The networks, and how they are trained."""
 
     # Name -> architecture; input and classes are the data's. `atoll retrain` fills them in from a run.
@@ -51,7 +60,6 @@ class RetrainConfig(AugmentedConfig):
     schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
     # Name -> model file of a run, whose weights this network starts from; the others start from scratch.
     start: dict[str, str] = Field(default={})
     groups: int = Field(default=0, ge=0)  # number of client groups, one network on each in turn; 0: all on all
@@ -105,6 +113,7 @@ class RetrainState:
     networks: dict[str, Any]  # name -> weights, along the graph for sparse networks
     connections: dict[str, float]  # Omega of the last round
     diverged: list[str]
+    best: dict[str, Any]  # name -> weights, error and number of the round with the lowest validation error so far
 
 
 class Retrain(Method[RetrainState]):
@@ -133,15 +142,15 @@ class Retrain(Method[RetrainState]):
                 started.append(resumed(name, arch, found_weights(self.config.start[name], arch)))
             else:
                 started.append(fresh(name, arch, stream(seed, "network", name)))
-        return _state(0, started)
+        return _state(0, started, {})
 
     def step(self, state: RetrainState, federation: Federation, rng: Generator) -> tuple[RetrainState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         own = self._own_clients(chosen)
         trained = train_models(federation, self._models(state), chosen, self.training, state.round, own)
-        new = _state(state.round + 1, trained)
         validation = count_correct(federation, trained, chosen, "validation", own=own)
+        new = _state(state.round + 1, trained, self._bests(state, trained, validation))
         every = self.config.test_every
         tested = bool(every) and (new.round % every == 0 or self.done(new))
         test = (
@@ -154,14 +163,19 @@ class Retrain(Method[RetrainState]):
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """Every network; `high` is the one of the lowest error."""
+        """Every network after the last round and, as NAME-best, after its best round by validation error if that was
+        an earlier one; `high` is the one of the lowest error."""
         trained = self._models(state)
+        for one in list(trained):
+            found = state.best.get(one.name)
+            if found is not None and found["round"] < state.round:
+                trained.append(replace(one, name=f"{one.name}-best", weights=found["weights"]))
         everyone = federation.clients()
         validation = count_correct(federation, trained, everyone, "validation")
         test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
         rows = {one.name: _metrics(one, validation, test) for one in trained}
         best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
-        found = []
+        candidates = []
         for one in trained:
             weights = one.whole()
             cost = spaces.cost(one.architecture)
@@ -173,8 +187,19 @@ class Retrain(Method[RetrainState]):
             statistics = calibrated(federation, everyone, one.architecture, weights) if norms else Tensors({})
             # Each can be asked for by its own name; where one is called `high`, that name is taken.
             picks = ["high"] if one.name == best and "high" not in rows else []
-            found.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
-        return found
+            candidates.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
+        return candidates
+
+    def _bests(
+        self, state: RetrainState, trained: list[FederatedModel], validation: dict[str, Counted]
+    ) -> dict[str, Any]:
+        """The best round of each network so far, the last of equals. Networks that were not measured have none."""
+        best = dict(state.best)
+        for one in trained:
+            error = validation[one.name].error()
+            if validation[one.name].rows and not one.diverged and error <= best.get(one.name, {"error": 1.0})["error"]:
+                best[one.name] = {"weights": one.weights, "error": error, "round": state.round + 1}
+        return best
 
     def _own_clients(self, chosen: list[ClientInfo]) -> dict[str, list[ClientInfo]]:
         """Section 4.4 of federated NetAdapt: networks in parallel on groups, in turn where there are fewer."""
@@ -193,26 +218,27 @@ class Retrain(Method[RetrainState]):
         ]
 
 
-def _state(number: int, trained: list[FederatedModel]) -> RetrainState:
+def _state(number: int, trained: list[FederatedModel], best: dict[str, Any]) -> RetrainState:
     return RetrainState(
         number,
         {one.name: one.weights for one in trained},
         {one.name: one.connections for one in trained},
         [one.name for one in trained if one.diverged],
+        best,
     )
 
 
 def _metrics(
     one: FederatedModel,
-    validation: dict[str, tuple[int, int]],
-    test: dict[str, tuple[int, int]],
+    validation: dict[str, Counted],
+    test: dict[str, Counted],
 ) -> dict[str, Any]:
     """One network's metrics of a round; those without any counts are left out."""
     row: dict[str, Any] = {"connections": one.connections}
     for prefix, counts in (("", validation), ("test_", test)):
-        right, rows = counts.get(one.name, (0, 0))
-        if rows:
-            row |= {f"{prefix}error": 1 - right / rows, f"{prefix}accuracy": right / rows}
+        found = counts.get(one.name, Counted())
+        if found.rows:
+            row |= {f"{prefix}error": found.error(), f"{prefix}accuracy": found.correct / found.rows}
     if one.client_rows:
         row["client_accuracy"] = one.client_correct / one.client_rows
     if one.diverged:

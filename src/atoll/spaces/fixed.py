@@ -2,7 +2,7 @@
 
 | model       | settings besides input and classes (defaults)                                                    |
 |-------------|--------------------------------------------------------------------------------------------------|
-| `mlp`       | `hidden` ([200, 200]); takes tables, and images as rows of pixels                                 |
+| `mlp`       | `hidden` ([200, 200]; []: logistic regression); takes tables, and images as rows of pixels        |
 | `cnn`       | `filters` ([32, 64]), `kernel` (3), `hidden` ([128]): the sparse-evolution paper's network         |
 | `resnet18`  | `widths` ([64, 128, 256, 512])                                                                    |
 | `mobilenet` | `widths` (14: the stem's and the 13 separable blocks'): MobileNet v1                              |
@@ -34,12 +34,12 @@ def positive(arch: Mapping[str, Any], key: str, default: int | None = None) -> i
     return int(value)
 
 
-def sizes(arch: Mapping[str, Any], key: str, default: Sequence[int]) -> list[int]:
-    """A setting that must be a list of one or more layer sizes."""
+def sizes(arch: Mapping[str, Any], key: str, default: Sequence[int], least: int = 1) -> list[int]:
+    """A setting that must be a list of layer sizes, `least` of them or more."""
     value = arch.get(key, default)
-    if not isinstance(value, (list, tuple)) or not value or not all(map(_counts, value)):
+    if not isinstance(value, (list, tuple)) or len(value) < least or not all(map(_counts, value)):
         raise ArchitectureError(
-            f"{arch['model']}: {key} = {value!r}: give one or more whole numbers of at least 1, "
+            f"{arch['model']}: {key} = {value!r}: give {'one or more ' if least else ''}whole numbers of at least 1, "
             f"for instance {list(default)}",
             code="invalid-setting",
         )
@@ -128,7 +128,8 @@ def mlp(arch: Mapping[str, Any]) -> nn.Module:
     features = 1
     for size in input_shape(arch):
         features *= size
-    return Perceptron([features, *sizes(arch, "hidden", (200, 200)), positive(arch, "classes")])
+    hidden = sizes(arch, "hidden", (200, 200), least=0)  # none: logistic regression
+    return Perceptron([features, *hidden, positive(arch, "classes")])
 
 
 def cnn(arch: Mapping[str, Any]) -> nn.Module:
@@ -239,5 +240,5 @@ def _automatic(
 ) -> tuple[str, Sequence[int] | None, Sequence[int] | None]:
     tiny = schema.kind == "table" or min(schema.shape[1:]) < SMALLEST_FOR_CONVNET
     if hidden is not None or (tiny and widths is None):
-        return "mlp", hidden or (64, 32), widths
+        return "mlp", (64, 32) if hidden is None else hidden, widths
     return "convnet", hidden, widths or (16, 16, 32, 32, 64, 64)

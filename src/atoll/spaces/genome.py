@@ -62,7 +62,7 @@ class GenomeNetwork(nn.Module):
         return within(scores, self.edges) if self.edges else scores
 
     def _through_time(self, rows: torch.Tensor) -> dict[int, torch.Tensor]:
-        series = rows.reshape(len(rows), self.steps, -1)
+        series = rows.view(-1, self.steps, rows.shape[1] // self.steps)  # any number of rows, for export
         values = {node.name: torch.zeros_like(rows[:, 0]) for node in self.nodes}
         for step in range(self.steps):
             inputs = {place: series[:, step, place] for place in range(series.shape[2])}

@@ -164,11 +164,15 @@ class MethodContract:
             data = data.centralised()
         settings = experiment.settings.fitted(data.schema, len(data.names))
         method = method_class(settings, data.schema)
-        directory = RunDirectory.reopen(folder) if again else RunDirectory.create(folder, "", {"method": self.method})
+        directory = (
+            RunDirectory.reopen(folder)
+            if again
+            else RunDirectory.create(folder, "", {"method": self.method}, data.preparation)
+        )
         with directory, local_federation(data, seed, workers) as federation:
             if prepare is not None:
                 prepare(federation)
-            loop = Loop(method, data.schema, seed, settings.rounds, 3, federation, directory)
+            loop = Loop(method, lambda client: data.preparation, seed, settings.rounds, 3, federation, directory)
             if stop_after is not None:
                 loop = replace(loop, stop=lambda: len(load(folder).rounds) >= stop_after)
             try:

@@ -5,7 +5,8 @@ Each client sends sums and counts, the server adds them (`pooled`), and `fixed_m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,31 @@ def calibrate(
     finally:
         for hook in hooks:
             hook.remove()
+    return statistics_from(sums)
+
+
+def statistics_from(sums: Mapping[str, Tensor]) -> Tensors:
+    """What `calibrate` returns, from (3, channels) tensors of counts, sums and sums of squares by layer."""
     fields: dict[str, Array] = {}
     for name, (count, total, squares) in sums.items():
         fields[f"{name}.count"] = count[:1].numpy().copy()
         fields[f"{name}.sum"] = total.numpy().copy()
         fields[f"{name}.squares"] = squares.numpy().copy()
     return Tensors(fields)
+
+
+@contextmanager
+def collecting(layers: Mapping[str, BatchNorm], sums: dict[str, Tensor]) -> Iterator[None]:
+    """While this lasts, the batch statistics of these layers are added to `sums`, which outputs do not depend on."""
+    for name, layer in layers.items():
+        if name not in sums:
+            sums[name] = torch.zeros(3, layer.channels, dtype=torch.float64)
+        layer.sums = sums[name]
+    try:
+        yield
+    finally:
+        for layer in layers.values():
+            layer.sums = None
 
 
 def statistics_form(arch: Mapping[str, Any]) -> Tensors:
@@ -85,6 +105,19 @@ def fixed_module(arch: Mapping[str, Any], weights: Tensors, statistics: Mapping[
         variance = np.maximum(statistics[f"{name}.squares"] / count - mean * mean, 0.0)
         layer.fix(torch.tensor(mean, dtype=torch.float32), torch.tensor(variance, dtype=torch.float32))
     return module.eval()
+
+
+class TrainedNetwork(nn.Module):
+    """A finished network that takes a batch, or a single row or image of `dimensions` axes."""
+
+    def __init__(self, network: nn.Module, dimensions: int) -> None:
+        super().__init__()
+        self.network, self.dimensions = network, dimensions
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.network(x[None])[0] if x.dim() == self.dimensions else self.network(x)
+        return found
 
 
 def _collector(sums: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

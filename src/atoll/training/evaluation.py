@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
+from atoll.spaces.norm import batch_norms
 from atoll.training.batches import Rows, bounds
+from atoll.training.calibration import collecting, statistics_from
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
 from atoll.training.sgd import Forward
@@ -41,6 +43,16 @@ def evaluate(
             batch_counts = count_batch(run(inputs), labels)
             counts = batch_counts + counts if counts.rows else batch_counts
     return counts
+
+
+def evaluate_and_calibrate(
+    module: nn.Module, weights: Tensors, x: Array, y: Array, batch: int = 100, device: str = "cpu"
+) -> tuple[ConfusionCounts, Tensors]:
+    """The counts of `evaluate`, and the batch norm statistics of the same rows, which cost nothing more."""
+    sums: dict[str, Tensor] = {}
+    with collecting(batch_norms(module), sums):
+        counts = evaluate(module, weights, x, y, batch, device=device)
+    return counts, statistics_from(sums)
 
 
 def count_batch(logits: Tensor, labels: Tensor) -> ConfusionCounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,62 @@ class ConfusionCounts:
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> ConfusionCounts:
         return cls(np.asarray(payload["confusion"], np.int64), float(payload["loss"]))
+
+
+Objective = Literal["error", "balanced_error", "weighted_f1"]
+
+
+def objective_error(objective: Objective, confusion: Confusion) -> float:
+    """What a search minimises, between 0 and 1: the share of wrong rows, the mean of the classes' shares of wrong rows,
+    or 1 - weighted F1. NaN without rows."""
+    if objective == "error":
+        return 1.0 - accuracy(confusion)
+    if objective == "weighted_f1":
+        return 1.0 - weighted_f1(confusion)
+    rows = confusion.sum(axis=1)
+    present = rows > 0
+    return float(1.0 - (np.diagonal(confusion)[present] / rows[present]).mean()) if present.any() else float("nan")
+
+
+MOST_CLASSES = 50  # of a confusion matrix that is kept in results
+
+
+def result_metrics(confusion: Confusion) -> dict[str, Any]:
+    """A network on test rows, for results. The baseline is the answer that is right most often if it never changes."""
+    rows = int(confusion.sum())
+    found: dict[str, Any] = {
+        "test_error": 1.0 - accuracy(confusion),
+        "test_f1": weighted_f1(confusion),
+        "test_rows": rows,
+        "baseline_error": 1.0 - int(confusion.sum(axis=1).max()) / max(rows, 1),
+    }
+    if len(confusion) <= MOST_CLASSES:
+        found["confusion"] = confusion.tolist()
+    return found
+
+
+def class_rates(confusion: Confusion) -> list[dict[str, float]]:
+    """Of every class: sensitivity, specificity, PPV and NPV (NaN where nothing of the kind occurs), and its rows."""
+    rates = []
+    total = int(confusion.sum())
+    for place in range(len(confusion)):
+        hits = int(confusion[place, place])
+        missed, false = int(confusion[place].sum()) - hits, int(confusion[:, place].sum()) - hits
+        rest = total - hits - missed - false
+        rates.append(
+            {
+                "sensitivity": _share(hits, hits + missed),
+                "specificity": _share(rest, rest + false),
+                "ppv": _share(hits, hits + false),
+                "npv": _share(rest, rest + missed),
+                "rows": hits + missed,
+            }
+        )
+    return rates
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
 
 
 def accuracy(confusion: Confusion) -> float:

@@ -140,6 +140,19 @@ def cross_entropy(forward: Forward, inputs: Tensor, labels: Tensor, parameters: 
     return functional.cross_entropy(forward(inputs), labels)
 
 
+def proximal(strength: float) -> Objective:
+    """FedProx (Li et al. 2020): cross-entropy plus `strength` / 2 times the squared distance to the first weights."""
+    start: list[Tensor] = []
+
+    def objective(forward: Forward, inputs: Tensor, labels: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
+        if not start:
+            start.extend(parameter.detach().clone() for parameter in parameters)
+        distance = [(parameter - first).square().sum() for parameter, first in zip(parameters, start, strict=True)]
+        return functional.cross_entropy(forward(inputs), labels) + 0.5 * strength * torch.stack(distance).sum()
+
+    return objective
+
+
 @dataclass(frozen=True)
 class TrainOutcome:
     """The trained weights under their given names, and the extent of the training."""

@@ -12,6 +12,7 @@ from atoll.algorithms.neat.population import Ends, Population, first_generation,
 from atoll.algorithms.neat.reproduction import reproduce
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.algorithms.neat.species import Scores, Species, speciate
+from atoll.algorithms.neat.variation import mutate_attributes, mutate_structure
 from atoll.rng import Generator
 
 Score = Callable[[Population], Scores]
@@ -50,6 +51,15 @@ class Island:
 def new_island(settings: NeatSettings, score: Score, rng: Generator) -> Island:
     """A new island with a scored first generation."""
     population = first_generation(settings, rng)
+    member, species = speciate(population, None, 1, settings)
+    return _scored(1, population, score, member, species, None)
+
+
+def settled_island(settlers: Population, settings: NeatSettings, score: Score, rng: Generator) -> Island:
+    """A new island of these genomes, each once, and of their mutants, which make up the rest of the population."""
+    places = np.resize(np.arange(len(settlers)), max(0, settings.population - len(settlers)))
+    mutants = mutate_attributes(mutate_structure(settlers.take(places), settings, rng), settings, rng)
+    population = joined([settlers, mutants]) if len(places) else settlers.take(np.arange(settings.population))
     member, species = speciate(population, None, 1, settings)
     return _scored(1, population, score, member, species, None)
 

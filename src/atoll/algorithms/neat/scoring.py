@@ -55,6 +55,19 @@ def predicted_classes(values: Values, edges: Sequence[float]) -> npt.NDArray[np.
     return best
 
 
+def class_scores(values: Values, edges: Sequence[float]) -> Values:
+    """A score for each class, of which the largest marks the predicted one: genomes x classes x rows.
+
+    They are the outputs themselves or, with edges, the distance to the nearest end of each class's range, negative
+    outside of it.
+    """
+    if not edges:
+        return values
+    low, high = (np.array(ends)[:, None] for ends in ([-np.inf, *edges], [*edges, np.inf]))
+    found: Values = np.minimum(values - low, high - values)
+    return found
+
+
 def confusions(
     population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Readout
 ) -> Confusions:
@@ -64,6 +77,26 @@ def confusions(
     pairs = np.arange(len(population))[:, None] * count * count + y * count + found
     counts = np.bincount(pairs.ravel(), minlength=len(population) * count * count)
     return counts.reshape(len(population), count, count).astype(np.int64)
+
+
+SOFTNESS = 4.0  # the factor of outputs before the softmax
+FIXED_POINT = 1 << 20  # soft counts travel as whole numbers of this fraction of a row
+
+
+def soft_confusions(
+    population: Population, x: npt.NDArray[np.floating], y: npt.NDArray[np.int64], reading: Readout
+) -> Confusions:
+    """Confusion matrices of probabilities, softmax(4 x scores), instead of answers, in fixed point.
+
+    Their weighted F1 changes with every weight, where that of answers changes only when an answer does.
+    """
+    values = SOFTNESS * class_scores(output_values(population, x, reading), reading.edges)
+    values -= values.max(axis=1, keepdims=True)
+    np.exp(values, out=values)
+    values /= values.sum(axis=1, keepdims=True)
+    true = np.eye(reading.classes)[y]  # rows x classes
+    found: Confusions = np.rint(np.matmul(values, true).swapaxes(1, 2) * FIXED_POINT).astype(np.int64)
+    return found
 
 
 def weighted_f1(found: Confusions) -> npt.NDArray[np.float64]:

@@ -119,7 +119,7 @@ def _codes(codes: Codes, rate: float, allowed: Codes, rng: Generator) -> Codes:
 
 Row = list[Any]  # a node or connection gene, in the order of NODE_GENES or CONNECTION_GENES
 Drawn = Sequence[float]  # uniform draws from [0, 1)
-EVENTS, DRAWS = 4, 10  # draws for whether each event happens, then draws for its choices
+EVENTS, DRAWS = 4, 11  # draws for whether each event happens, then draws for its choices
 
 
 def mutate_structure(population: Population, settings: NeatSettings, rng: Generator) -> Population:
@@ -142,7 +142,7 @@ def mutate_structure(population: Population, settings: NeatSettings, rng: Genera
             weight = _normal(draws[4], draws[5], settings.bound)
             add_connection(own_nodes, own_connections, weight, settings, draws[2:4])
         if connection_delete and own_connections:
-            del own_connections[_pick(len(own_connections), draws[1])]
+            del own_connections[_pick(len(own_connections), draws[6])]
     return population_from_rows(nodes, connections)
 
 

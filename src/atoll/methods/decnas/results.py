@@ -19,10 +19,11 @@ def found_candidates(
     found: Sequence[FoundNetwork],
     resources: Callable[[dict[str, Any]], dict[str, float]],
     ended: str,
+    rounds: int,
 ) -> list[Candidate]:
     """GM_0 to GM_T as m0 to mT, measured and calibrated on all clients. Picks: `final`, `high`, `knee`.
 
-    `ended` is the reason why the search is over; empty if its number of rounds cut it short.
+    `ended` is the reason why the search is over; empty if its number of `rounds` cut it short.
     """
     everyone = federation.clients()
     models = [
@@ -34,7 +35,7 @@ def found_candidates(
     for one in models:
         cost = spaces.cost(one.architecture)
         counts = {"error": validation[one.name], "test_error": test[one.name]}
-        objectives = {name: 1 - right / of for name, (right, of) in counts.items() if of}
+        objectives = {name: found.error() for name, found in counts.items() if found.rows}
         objectives.setdefault("error", objectives.get("test_error", 1.0))
         objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         rows.append(objectives | resources(one.architecture))
@@ -50,10 +51,20 @@ def found_candidates(
             names,
             one.weights,
             ready(federation, everyone, model),
-            about=dict(model["about"]) | ({"ended": ended} if ended and "final" in names else {}),
+            about=dict(model["about"]) | (_ending(ended, len(found), rounds) if "final" in names else {}),
         )
         for one, row, names, model in zip(models, rows, picks, found, strict=True)
     ]
+
+
+def _ending(ended: str, networks: int, rounds: int) -> dict[str, str]:
+    """Why the sequence has no further network, for the reader of the result."""
+    why = ended or f"{rounds} rounds were too few"
+    if networks == 1:
+        stopped = f"the search stopped before its first step ({why}), so 'final' is the start network"
+    else:
+        stopped = "" if ended else f"the search stopped before the final budget was met ({why})"
+    return {key: text for key, text in (("ended", ended), ("stopped", stopped)) if text}
 
 
 def ready(federation: Federation, clients: Sequence[ClientInfo], model: FoundNetwork) -> Tensors:

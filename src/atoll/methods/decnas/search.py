@@ -61,6 +61,7 @@ class Decnas(Method[DecnasState]):
 
     name: ClassVar[str] = "decnas"
     metrics_kind: ClassVar[str] = "pruning"
+    recommended: ClassVar[str] = "final"
     summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
     Config: ClassVar[type[DecnasConfig]] = DecnasConfig
     State: ClassVar[type[DecnasState]] = DecnasState
@@ -114,7 +115,7 @@ class Decnas(Method[DecnasState]):
 
     def results(self, state: DecnasState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The whole sequence; a search that was cut short by its number of rounds leaves its candidates behind."""
-        return found_candidates(federation, state.found, self.resources, state.ended)
+        return found_candidates(federation, state.found, self.resources, state.ended, state.round)
 
     # -- the start network: pre-trained, or trained here by federated averaging --------------------------------------
 
@@ -127,7 +128,8 @@ class Decnas(Method[DecnasState]):
         (begun,) = state.found
         before = FederatedModel("m0", begun["architecture"], begun["weights"])
         (after,) = train_models(federation, [before], clients, training, state.round)
-        correct, rows = count_correct(federation, [after], clients, "validation")["m0"]
+        counted = count_correct(federation, [after], clients, "validation")["m0"]
+        correct, rows = counted.correct, counted.rows
         about = {"iteration": 0, "accuracy": correct / rows if rows else None}
         new = replace(state, round=state.round + 1, found=[_model(after.architecture, after.weights, about)])
         metrics: Metrics = {"phase": "start", "iteration": 0, "round_in_iteration": new.round}

@@ -26,9 +26,23 @@ from atoll.spaces import fixed
 from atoll.spaces.cost import Cost, measured_cost
 from atoll.spaces.sparse.graph import masks, pack, unpack
 
-__all__ = ["MODELS", "build", "connections", "cost", "initial", "masks", "matrices", "pack", "standard", "unpack"]
+__all__ = [
+    "MODELS",
+    "build",
+    "connections",
+    "cost",
+    "executed_macs",
+    "initial",
+    "masks",
+    "matrices",
+    "pack",
+    "standard",
+    "unpack",
+    "upload_bytes",
+]
 
 MODELS = ("mlp", "cnn")
+FULL = 10**9  # an epsilon that leaves no connection of any matrix out
 OWN = frozenset({"epsilon", "graph", "xi", "lr"})
 
 
@@ -86,14 +100,29 @@ def connections(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> int:
     return sum(int(np.count_nonzero(array)) if name in graphs else array.size for name, array in weights.items())
 
 
+def upload_bytes(arch: Mapping[str, Any], connections: float) -> int:
+    """Bytes of an upload with this many weights: single precision, and a bit for every connection of a graph from which
+    some are removed."""
+    graph = sum(int(np.count_nonzero(mask)) for mask in masks(arch).values()) if arch.get("xi") else 0
+    return round(4 * connections) + math.ceil(graph / 8)
+
+
+def executed_macs(arch: Mapping[str, Any]) -> int:
+    """What a client computes for one sample: whole matrices, in which missing connections are zeros."""
+    with torch.device("meta"):
+        return measured_cost(build(arch), tuple(arch["input"])).macs
+
+
 def standard(arch: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper's fully connected network of the same kind for the same data."""
+    """The paper's fully connected network of the same kind for the same data: a sparse one with all connections, which
+    starts by the same rule."""
     usual: dict[str, dict[str, Any]] = {
         "mlp": {"hidden": [200, 200]},
         "cnn": {"filters": [32, 64], "kernel": 3, "hidden": [128]},
     }
     model = arch["model"]
-    return {"space": "fixed", "model": model, "input": arch["input"], "classes": arch["classes"], **usual[model]}
+    data = {"input": arch["input"], "classes": arch["classes"]}
+    return {"space": "sparse", "model": model, **data, **usual[model], "epsilon": FULL, "graph": 0}
 
 
 def _dense(arch: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.scoring import FITNESS, Readout
@@ -34,6 +34,13 @@ class NEvoFedConfig(MethodConfig):
     one_class: Literal["refuse", "use"] = "refuse"  # what a client does whose training rows are all of one class
     test_every: int = Field(default=0, ge=0)  # rounds between test evaluations, for the report; 0: at the end
     importance_repeats: int = Field(default=5, ge=0)  # shuffles of each feature for its importance, at the end
+
+    # Beyond the paper, and off in its preset. Shares of the rounds, in this order: islands, refine, polish.
+    keep: Literal["last", "best"] = "last"  # the global network: of the last bests, or of all rounds, by psi
+    patience: int = Field(default=0, ge=0)  # islands stop after this many rounds without a higher psi; 0: never
+    refine: Share = 0.0  # one population for all clients, on the server, with soft psi as fitness
+    refine_population: int = Field(default=100, ge=2)
+    polish: Share = 0.0  # the weights of the best network so far, by CMA-ES on soft psi
 
     population: int = Field(default=200, ge=2)
     start: Start = "fs_neat_nohidden"
@@ -104,6 +111,34 @@ class NEvoFedConfig(MethodConfig):
                 f"nevofed.{what} is empty; name at least one of {', '.join(known)}", code="invalid-setting"
             )
         return value
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """The rounds of each phase. Shares are rounded down: a run of few rounds is one of islands."""
+        polish, refine = (int(share * self.rounds + 1e-9) for share in (self.polish, self.refine))
+        return {"islands": self.rounds - refine - polish, "refine": refine, "polish": polish}
+
+    @model_validator(mode="after")
+    def _rounds_are_left(self) -> Self:
+        found = self.phases
+        if found["islands"] < 0 or found["islands"] + found["refine"] < 1:
+            raise ConfigError(
+                f"nevofed.refine = {self.refine} and polish = {self.polish}: of {self.rounds} rounds none is left to "
+                "search; lower them or use more rounds",
+                code="phase-exceeds-rounds",
+            )
+        return self
+
+    def gentle(self, schema: Schema) -> NeatSettings:
+        """The settings of the one population that is refined: fewer changes of functions and nodes."""
+        return replace(
+            self.neat(schema),
+            population=self.refine_population,
+            activation_mutation=0.1,
+            aggregation_mutation=0.1,
+            node_add=0.1,
+            connection_add=0.5,
+        )
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         features = math.prod(schema.shape)

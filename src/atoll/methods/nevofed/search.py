@@ -6,19 +6,19 @@ by NEAT; the clients' best networks visit all others and stay where they are bet
 lines:
 
      4      choose the clients of the round                  NEvoFed.step, choose
-     6-8    a client's first generation                      _update_job, settle
-     9      a client's generations, its best so far          NEvoFed._update, _update_job
-    11-13   the bests visit all others                       NEvoFed._exchange, _welcome_job
-    15-17   each best is scored by all clients               NEvoFed._evaluate, _evaluate_job
+     6-8    a client's first generation                      clients.py, update
+     9      a client's generations, its best so far          NEvoFed._update; clients.py, update
+    11-13   the bests visit all others                       NEvoFed._exchange; clients.py, welcome
+    15-17   each best is scored by all clients               NEvoFed._evaluate; clients.py, evaluate
     18-20   psi, the mean; the largest is the global model   NEvoFed.results
 
-A client's population stays in its memory; what travels is one genome, in a few hundred bytes. Readings that differ from
-the paper's letter are in docs/papers.md.
+A client's population stays in its memory; what travels is one genome, in a few hundred bytes. Beyond the paper, and off
+in its preset: `keep` and `patience` use psi during the search, `refine` evolves one population for all clients by soft
+psi, and `polish` tunes the weights of the result. Readings that differ from the paper's letter are in docs/papers.md.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
@@ -29,12 +29,15 @@ from atoll import spaces
 from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, to_json
 from atoll.algorithms.neat.expression import expressed, structure, used_inputs
-from atoll.algorithms.neat.island import Island, Score, accept_migrants, new_island, next_generation
+from atoll.algorithms.neat.island import (
+    Island,
+    new_island,
+    next_generation,
+    settled_island,
+)
 from atoll.algorithms.neat.population import Population, joined
-from atoll.algorithms.neat.scoring import Confusions, Readout
-from atoll.algorithms.neat.settings import NeatSettings
+from atoll.algorithms.neat.scoring import Confusions
 from atoll.algorithms.sampling import choose
-from atoll.clients import Client
 from atoll.core import checks, wire
 from atoll.core.messages import TaskSize
 from atoll.errors import TooFewReplies
@@ -52,14 +55,11 @@ from atoll.methods.base import (
     Task,
     Tensors,
 )
-from atoll.methods.nevofed_config import NEvoFedConfig
+from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME
+from atoll.methods.nevofed.refinement import soft_metrics, soft_psi, tuning_of
+from atoll.methods.nevofed.settings import NEvoFedConfig
 from atoll.spaces import genome
 from atoll.training.metrics import accuracy, weighted_f1
-
-UPDATE = "atoll.methods.nevofed:update"
-WELCOME = "atoll.methods.nevofed:welcome"
-EVALUATE = "atoll.methods.nevofed:evaluate"
-IMPORTANCE = "atoll.methods.nevofed:importance"
 
 Evaluated = dict[str, Confusions]  # client -> genomes x true class x answered class
 
@@ -69,6 +69,11 @@ class NEvoFedState:
     round: int
     bests: dict[str, Array]  # client -> the bytes of its best genome so far
     connections: dict[str, int]  # client -> connections of its whole population, for the cost of a generation
+    top: list[Array]  # the genome of the highest psi of all rounds, as bytes; empty before it is known
+    top_psi: float
+    falling: int  # rounds of the islands since psi was last raised
+    refined: dict[str, Any]  # the one population of all clients, in the phase `refine`
+    polished: dict[str, Any]  # genome, seed and history of the phase `polish`
 
 
 class NEvoFed(Method[NEvoFedState]):
@@ -76,6 +81,7 @@ class NEvoFed(Method[NEvoFedState]):
 
     name: ClassVar[str] = "nevofed"
     metrics_kind: ClassVar[str] = "model"
+    recommended: ClassVar[str] = "global"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
@@ -89,33 +95,76 @@ class NEvoFed(Method[NEvoFedState]):
         self.fitness = scoring.find_fitness(config.fitness)
 
     def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
-        return NEvoFedState(0, {}, {})
+        return NEvoFedState(0, {}, {}, [], -1.0, 0, {}, {})
+
+    def done(self, state: NEvoFedState) -> bool:
+        return super().done(state) or self._phase(state) == "over"
 
     def step(self, state: NEvoFedState, federation: Federation, rng: Generator) -> tuple[NEvoFedState, Metrics]:
-        infos = {info.name: info for info in federation.clients()}
-        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        phases = {"islands": self._islands_round, "refine": self._refine_round, "polish": self._polish_round}
+        new, metrics = phases[self._phase(state)](state, federation, rng)
+        return new, metrics | self._test_metrics(new, federation)
+
+    def _phase(self, state: NEvoFedState) -> str:
+        """What the next round does. Islands that have stopped leave their rounds to the refinement."""
+        rounds = self.config.phases
+        if rounds["polish"] and state.round >= self.config.rounds - rounds["polish"]:
+            return "polish"
+        stopped = bool(self.config.patience) and state.falling >= self.config.patience
+        if state.round < rounds["islands"] and not stopped:
+            return "islands"
+        if rounds["refine"]:
+            return "refine"
+        return "polish" if rounds["polish"] else "over"
+
+    def _islands_round(
+        self, state: NEvoFedState, federation: Federation, rng: Generator
+    ) -> tuple[NEvoFedState, Metrics]:
+        chosen = self._chosen(federation, rng)
         replies, failed = self._update(state, chosen, federation)
         bests = {name: reply["genome"] for name, reply in replies.items()}
-        stayed = self._exchange(bests, [infos[name] for name in bests], federation)
+        infos = {info.name: info for info in chosen}
+        stayed, visits = self._exchange(bests, [infos[name] for name in bests], federation)
         connections = {name: int(reply["connections"]) for name, reply in replies.items()}
-        new = NEvoFedState(state.round + 1, {**state.bests, **bests}, {**state.connections, **connections})
+        new = replace(
+            state,
+            round=state.round + 1,
+            bests={**state.bests, **bests},
+            connections={**state.connections, **connections},
+            refined={},
+            polished={},
+        )
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
-        return new, metrics | self._test_metrics(new, federation)
+        if self._scores_guests:
+            new = self._with_top(new, bests, replies, visits)
+            metrics["psi"] = new.top_psi
+        return new, metrics
 
     def results(self, state: NEvoFedState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The global model, then every client's own best."""
         names = [info.name for info in federation.clients() if info.name in state.bests]
-        codes = [state.bests[name] for name in names]
-        winner, psi = self._global(codes, federation)
+        codes = [self._global(state, federation), *(state.bests[name] for name in names)]
+        trained = self._evaluate(codes, federation.clients(), "train", federation, test_evaluation=False)
+        if not trained:
+            raise TooFewReplies("no client returned counts of the networks", code="too-few-replies")
+        psi = np.mean([self.fitness(found) for found in trained.values()], axis=0)
         test = self._evaluate(codes, federation.test_holders(), "test", federation, test_evaluation=True)
         validation = self._evaluate(codes, federation.clients(), "validation", federation, test_evaluation=True)
-        best = self._candidate("global", ["high", "global"], codes[winner], psi[winner], winner, validation, test)
-        found = [replace(best, about={"importance": self._importance(codes[winner], federation)})]
-        for place, name in enumerate(names):
-            own = [{name: found[name]} if name in found else found for found in (validation, test)]
+        best = self._candidate("global", ["high", "global"], codes[0], psi[0], 0, validation, test)
+        found = [replace(best, about={"importance": self._importance(codes[0], federation.test_holders(), federation)})]
+        infos = {info.name: info for info in federation.test_holders()}
+        for place, name in enumerate(names, start=1):
+            own = [{name: counts[name]} if name in counts else counts for counts in (validation, test)]
             label = f"personal-{name}"
-            found.append(self._candidate(label, [label], codes[place], psi[place], place, *own))
+            personal = self._candidate(label, [label], codes[place], psi[place], place, *own)
+            holders = [infos[name]] if name in infos else []
+            about = {"importance": self._importance(codes[place], holders, federation)} if holders else {}
+            found.append(replace(personal, owner=name, about=about))
         return found
+
+    def _chosen(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
+        infos = {info.name: info for info in federation.clients()}
+        return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
 
     # -- lines 5-10: generations on the clients ------------------------------------------------------------------------
 
@@ -123,7 +172,7 @@ class NEvoFed(Method[NEvoFedState]):
         self, state: NEvoFedState, chosen: Sequence[ClientInfo], federation: Federation
     ) -> tuple[dict[str, Payload], dict[str, str]]:
         """Each client's best so far with its counts, and why others have none."""
-        payload = self._payload() | {
+        payload = self.payload() | {
             "generations": self.config.generations,
             "fitness": self.config.fitness,
             "one_class": self.config.one_class,
@@ -149,34 +198,116 @@ class NEvoFed(Method[NEvoFedState]):
 
     # -- lines 11-13: migration ----------------------------------------------------------------------------------------
 
-    def _exchange(self, bests: Mapping[str, Array], chosen: Sequence[ClientInfo], federation: Federation) -> int:
-        """Every client receives the bests of all others; how many of them stay, in all.
+    @property
+    def _scores_guests(self) -> bool:
+        """Whether clients also report what their guests get right: psi during the search."""
+        return self.config.keep == "best" or self.config.patience > 0
+
+    def _exchange(
+        self, bests: Mapping[str, Array], chosen: Sequence[ClientInfo], federation: Federation
+    ) -> tuple[int, dict[str, list[Array]]]:
+        """Every client receives the bests of all others; how many of them stay, in all. Also, if psi is wanted, each
+        best's counts on the clients it visited.
 
         They travel as named tensors, so that a best which has not changed since the last round is not sent again.
         """
-        tasks = []
+        tasks, classes = [], self.reading.classes
         for info in chosen:
-            guests = Tensors({name: code for name, code in bests.items() if name != info.name})
+            guests = Tensors({name: code for name, code in sorted(bests.items()) if name != info.name})
             if guests:
-                connections = sum(len(self._genome(code).source) for code in guests.values())
-                payload = self._payload() | {"guests": guests, "fitness": self.config.fitness}
-                returns = {"stayed": checks.Count(len(guests))}
+                connections = sum(len(self.genome(code).source) for code in guests.values())
+                payload = self.payload() | {"guests": guests, "fitness": self.config.fitness}
+                returns: dict[str, Any] = {"stayed": checks.Count(len(guests))}
+                if self._scores_guests:
+                    payload["counts"] = True
+                    square = (len(guests), classes, classes)
+                    returns["confusions"] = checks.CountArray(square, info.sizes["train"], each=1)
                 macs = connections * info.sizes["train"]
                 size = TaskSize(steps=1, population=len(guests))
                 tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns, size=size))
-        return sum(int(reply.payload["stayed"]) for reply in federation.collect(tasks, minimum=0))
+        stayed, visits = 0, {name: [] for name in bests}  # type: tuple[int, dict[str, list[Array]]]
+        for reply in federation.collect(tasks, minimum=0):
+            stayed += int(reply.payload["stayed"])
+            for name, found in zip(
+                sorted(reply.task.payload["guests"]), reply.payload.get("confusions", ()), strict=False
+            ):
+                visits[name].append(found)
+        return stayed, visits
+
+    def _with_top(
+        self,
+        state: NEvoFedState,
+        bests: Mapping[str, Array],
+        replies: Mapping[str, Payload],
+        visits: Mapping[str, list[Array]],
+    ) -> NEvoFedState:
+        """With the genome of the highest psi so far: its mean fitness at home and on the clients it visited."""
+        psi = {
+            name: float(np.mean(self.fitness(np.array([replies[name]["confusion"], *visits[name]])))) for name in bests
+        }
+        leader = max(sorted(psi), key=lambda name: psi[name])
+        if psi[leader] <= state.top_psi:
+            return replace(state, falling=state.falling + 1)
+        return replace(state, top=[bests[leader]], top_psi=psi[leader], falling=0)
+
+    # -- one population for all clients, and its last tuning ----------------------------------------------------------
+
+    def _refine_round(
+        self, state: NEvoFedState, federation: Federation, rng: Generator
+    ) -> tuple[NEvoFedState, Metrics]:
+        """A generation of one population on the server, whose fitness is soft psi over all clients."""
+        settings, clients = self.config.gentle(self.schema), self._chosen(federation, rng)
+        totals: list[Array] = []
+
+        def score(population: Population) -> Array:
+            psi, total = soft_psi(self, population, clients, federation)
+            totals.append(total)
+            return psi
+
+        if state.refined:
+            island = next_generation(Island.from_plain(state.refined), settings, score, rng)
+        elif state.bests:
+            codes = [*state.top, *(state.bests[name] for name in sorted(state.bests))]
+            settlers = joined([self.genome(code) for code in codes[: settings.population]])
+            island = settled_island(settlers, settings, score, rng)
+        else:
+            island = new_island(settings, score, rng)
+        new = replace(state, round=state.round + 1, refined=island.to_plain(), polished={})
+        return new, soft_metrics(self, "refine", island.best, island.best_fitness, totals[-1])
+
+    def _polish_round(
+        self, state: NEvoFedState, federation: Federation, rng: Generator
+    ) -> tuple[NEvoFedState, Metrics]:
+        """A generation of CMA-ES on the weights of the best network so far."""
+        plan = state.polished or {
+            "genome": self._global(state, federation),
+            "seed": int(rng.integers(2**31)),
+            "history": [],
+        }
+        tuning = tuning_of(self, plan)
+        psi, total = soft_psi(self, tuning.candidates(), self._chosen(federation, rng), federation)
+        tuning.tell(psi.tolist())
+        plan = {**plan, "history": [*plan["history"], psi.tolist()]}
+        new = replace(state, round=state.round + 1, polished=plan)
+        return new, soft_metrics(self, "polish", tuning.best, tuning.best_fitness, total)
 
     # -- lines 15-20: the global model ---------------------------------------------------------------------------------
 
-    def _global(
-        self, codes: Sequence[Array], federation: Federation, test_evaluation: bool = False
-    ) -> tuple[int, Array]:
-        """The place of the best by psi, the mean over all clients of the fitness on their training rows; and psi."""
+    def _global(self, state: NEvoFedState, federation: Federation, test_evaluation: bool = False) -> Array:
+        """The genome for all clients: polished, else refined, else the best by psi, of all rounds or the last."""
+        inputs, outputs = self.settings.inputs, self.settings.outputs
+        if state.polished:
+            return encode(tuning_of(self, state.polished).best, inputs, outputs)
+        if state.refined:
+            return encode(Island.from_plain(state.refined).best, inputs, outputs)
+        if state.top and self.config.keep == "best":
+            return state.top[0]
+        codes = [state.bests[info.name] for info in federation.clients() if info.name in state.bests]
         evaluated = self._evaluate(codes, federation.clients(), "train", federation, test_evaluation)
         if not evaluated:
             raise TooFewReplies("no client returned counts for the choice of the global model", code="too-few-replies")
         psi = np.mean([self.fitness(found) for found in evaluated.values()], axis=0)
-        return int(psi.argmax()), psi
+        return codes[int(psi.argmax())]
 
     def _evaluate(
         self,
@@ -187,8 +318,8 @@ class NEvoFed(Method[NEvoFedState]):
         test_evaluation: bool,
     ) -> Evaluated:
         """What each of these genomes gets right and wrong on a part of each client's data."""
-        payload = self._payload() | {"genomes": list(codes), "part": part}
-        connections = sum(len(self._genome(code).source) for code in codes)
+        payload = self.payload() | {"genomes": list(codes), "part": part}
+        connections = sum(len(self.genome(code).source) for code in codes)
         classes = self.reading.classes
         tasks = [
             Task(
@@ -205,25 +336,25 @@ class NEvoFed(Method[NEvoFedState]):
         ]
         return {reply.task.client: reply.payload["confusions"] for reply in federation.collect(tasks, minimum=0)}
 
-    def _importance(self, code: Array, federation: Federation) -> dict[str, float]:
-        """Permutation importance of each feature used: how much the mean fitness on the clients' test rows falls when
+    def _importance(self, code: Array, holders: Sequence[ClientInfo], federation: Federation) -> dict[str, float]:
+        """Permutation importance of each feature used: how much the mean fitness on these clients' test rows falls when
         the feature's values are shuffled among a client's rows. For the report, and not charged to the search."""
-        used = used_inputs(expressed(self._genome(code)))
+        used = used_inputs(expressed(self.genome(code)))
         repeats, square = self.config.importance_repeats, (self.reading.classes, self.reading.classes)
         tasks = [
             Task(
                 f"importance:{info.name}",
                 info.name,
                 IMPORTANCE,
-                self._payload() | {"genome": code, "features": used, "repeats": repeats},
+                self.payload() | {"genome": code, "features": used, "repeats": repeats},
                 returns={
                     "confusions": checks.CountArray((len(used), *square), info.sizes["test"] * repeats, each=1),
                     "confusion": checks.CountArray(square, info.sizes["test"]),
                 },
                 test_evaluation=True,
             )
-            for info in federation.test_holders()
-            if used and repeats
+            for info in holders
+            if used and repeats and info.sizes["test"]
         ]
         falls = [
             self.fitness(reply.payload["confusion"][None]) - self.fitness(reply.payload["confusions"])
@@ -236,7 +367,7 @@ class NEvoFed(Method[NEvoFedState]):
 
     def _metrics(self, replies: Mapping[str, Payload]) -> Metrics:
         """Of the round: the clients' own bests on their own training rows; sizes of what travels."""
-        genomes = [self._genome(reply["genome"]) for reply in replies.values()]
+        genomes = [self.genome(reply["genome"]) for reply in replies.values()]
         counts = [reply["confusion"] for reply in replies.values()]
         networks = [expressed(genome) for genome in genomes]
         return {
@@ -255,17 +386,14 @@ class NEvoFed(Method[NEvoFedState]):
         every = self.config.test_every
         if not every or state.round % every:
             return {}
-        codes = [state.bests[info.name] for info in federation.clients() if info.name in state.bests]
-        winner, psi = self._global(codes, federation, test_evaluation=True)
-        test = self._evaluate([codes[winner]], federation.test_holders(), "test", federation, test_evaluation=True)
-        if not test:
-            return {"psi": float(psi[winner])}
-        return {"psi": float(psi[winner]), **_metrics([found[0] for found in test.values()], "test_")}
+        code = self._global(state, federation, test_evaluation=True)
+        test = self._evaluate([code], federation.test_holders(), "test", federation, test_evaluation=True)
+        return _metrics([found[0] for found in test.values()], "test_") if test else {}
 
     def _candidate(
         self, label: str, picks: list[str], code: Array, psi: float, place: int, validation: Evaluated, test: Evaluated
     ) -> Candidate:
-        network = expressed(self._genome(code))
+        network = expressed(self.genome(code))
         architecture = self._architecture(network)
         cost = spaces.cost(architecture)
         tested = {name: found[place] for name, found in test.items()}
@@ -274,21 +402,17 @@ class NEvoFed(Method[NEvoFedState]):
         objectives |= _metrics(list(tested.values()), "test_") if tested else {}
         objectives |= {"psi": float(psi), "hidden": len(network.node) - self.settings.outputs}
         objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": len(code)}
-        own = {
-            name: {"test_f1": weighted_f1(found), "test_error": 1.0 - accuracy(found), "test_rows": int(found.sum())}
-            for name, found in tested.items()
-        }
-        return Candidate(label, architecture, objectives, picks, genome.weights_of(network), clients=own)
+        return Candidate(label, architecture, objectives, picks, genome.weights_of(network))
 
     def _architecture(self, network: Population) -> dict[str, Any]:
         reading = {name: value for name, value in asdict(self.reading).items() if name != "edges"}
         head = {"space": "genome", "input": list(self.schema.shape), "edges": list(self.reading.edges)}
         return head | reading | structure(network)
 
-    def _genome(self, code: Array) -> Population:
+    def genome(self, code: Array) -> Population:
         return decode(code, self.limits)
 
-    def _payload(self) -> Payload:
+    def payload(self) -> Payload:
         """The settings in every task; as a tensor they are sent to a client once and only named afterwards."""
         settings = {"settings": self.settings.to_plain(), "reading": asdict(self.reading)}
         return {"neat": Tensors({"settings": np.frombuffer(wire.canonical(settings).encode(), np.uint8)})}
@@ -300,94 +424,3 @@ def _metrics(found: Sequence[Array], prefix: str) -> dict[str, float]:
         f"{prefix}error": 1.0 - accuracy(np.sum(found, axis=0)),
         f"{prefix}f1": float(np.mean([weighted_f1(counts) for counts in found])),
     }
-
-
-# -- on the client ---------------------------------------------------------------------------------------------------
-
-
-def _rows(client: Client, part: Part) -> tuple[Array, Array]:
-    x, y = client.data.part(part)
-    if not np.isfinite(x).all():
-        raise ValueError(
-            "a feature is missing or infinite: set data.missing to 'mean', 'median' or 'zero' to fill gaps"
-        )
-    return x.reshape(len(x), -1), y
-
-
-def _settings(payload: Payload) -> tuple[NeatSettings, Readout]:
-    given = json.loads(payload["neat"]["settings"].tobytes())
-    reading = {**given["reading"], "edges": tuple(given["reading"]["edges"])}
-    return NeatSettings.from_plain(given["settings"]), Readout(**reading)
-
-
-def _scorer(payload: Payload, reading: Readout, x: Array, y: Array) -> Score:
-    fitness = scoring.find_fitness(payload["fitness"])
-    return lambda population: fitness(scoring.confusions(population, x, y, reading))
-
-
-def _update_job(payload: Payload, client: Client) -> Payload:
-    """Lines 27-33: generations on the client's own training rows; the best network so far."""
-    settings, reading = _settings(payload)
-    if client.size is not None and settings.population > client.size.population:
-        raise ValueError(f"population {settings.population}: the task declares {client.size.population} to this site")
-    x, y = _rows(client, "train")
-    present = np.unique(y)
-    if len(present) == 1 and payload["one_class"] == "refuse":
-        raise ValueError(
-            f"all training rows are of class {client.data.schema.classes[int(present[0])]!r}, so a network that always "
-            "answers it is perfect here; leave this client out, or set nevofed.one_class to 'use'"
-        )
-    score = _scorer(payload, reading, x, y)
-    island = Island.from_plain(client.memory["island"]) if "island" in client.memory else None
-    for _ in range(payload["generations"]):
-        if island is None:
-            island = new_island(settings, score, client.rng)
-        else:
-            island = next_generation(island, settings, score, client.rng)
-    assert island is not None
-    client.memory["island"] = island.to_plain()
-    return {
-        "genome": encode(island.best, settings.inputs, settings.outputs),
-        "confusion": scoring.confusions(island.best, x, y, reading)[0],
-        "connections": len(island.population.source),
-        "species": len(island.species.number),
-        "constant": int((x == x[0]).all(axis=0).sum()),
-    }
-
-
-def _welcome_job(payload: Payload, client: Client) -> Payload:
-    """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
-    settings, reading = _settings(payload)
-    limits = GenomeLimits.of(settings)
-    guests = joined([decode(code, limits) for code in payload["guests"].values()])
-    score = _scorer(payload, reading, *_rows(client, "train"))
-    island, stayed = accept_migrants(Island.from_plain(client.memory["island"]), guests, score(guests), settings)
-    client.memory["island"] = island.to_plain()
-    return {"stayed": stayed}
-
-
-def _evaluate_job(payload: Payload, client: Client) -> Payload:
-    """Lines 41-44."""
-    settings, reading = _settings(payload)
-    limits = GenomeLimits.of(settings)
-    genomes = joined([decode(code, limits) for code in payload["genomes"]])
-    return {"confusions": scoring.confusions(genomes, *_rows(client, payload["part"]), reading)}
-
-
-def _importance_job(payload: Payload, client: Client) -> Payload:
-    """Counts as they are, and with the values of one feature at a time shuffled among the rows."""
-    settings, reading = _settings(payload)
-    genome = decode(payload["genome"], GenomeLimits.of(settings))
-    x, y = _rows(client, "test")
-    shuffled = []
-    for feature in payload["features"]:
-        total = np.zeros((reading.classes, reading.classes), np.int64)
-        for _ in range(payload["repeats"]):
-            order, other = client.rng.permutation(len(x)), x.copy()
-            other[:, feature :: settings.inputs] = x[order, feature :: settings.inputs]  # in every step of time
-            total += scoring.confusions(genome, other, y, reading)[0]
-        shuffled.append(total)
-    return {"confusions": np.array(shuffled), "confusion": scoring.confusions(genome, x, y, reading)[0]}
-
-
-JOBS = {"update": _update_job, "welcome": _welcome_job, "evaluate": _evaluate_job, "importance": _importance_job}

@@ -1,0 +1,1 @@
+"""NEAT islands on the clients."""

@@ -1,0 +1,145 @@
+"""A network of each client's own: the rivals of personal networks that a search finds.
+
+With `shared = 0` every client trains alone and nothing is averaged. Otherwise the first rounds are federated averaging,
+and from what it gives each client goes on alone: FedAvg with local fine-tuning (Yu et al., "Salvaging Federated
+Learning by Local Adaptation", 2020). The weights pass through the server, which only keeps them for the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from atoll import spaces
+from atoll.algorithms.aggregation import Mean
+from atoll.clients import Finished, calibrated, evaluate_finished, train_task
+from atoll.errors import ConfigError
+from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Method, Metrics, Payload, Schema, Tensors
+from atoll.methods.fedavg import FedAvgConfig, scheduled
+from atoll.spaces import fixed
+from atoll.training import calibration
+from atoll.training.metrics import accuracy, weighted_f1
+
+
+class PersonalConfig(FedAvgConfig):
+    """The settings of federated averaging, and how many of the rounds average."""
+
+    shared: int = Field(default=0, ge=0)  # rounds of federated averaging before each client goes on alone
+
+    @model_validator(mode="after")
+    def _rounds_are_left(self) -> Self:
+        if self.shared >= self.rounds:
+            raise ConfigError(
+                f"personal.shared = {self.shared}: of {self.rounds} rounds none is left to train alone; use fewer",
+                code="phase-exceeds-rounds",
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class PersonalState:
+    round: int
+    shared: Tensors  # the network of all clients, as long as it is averaged
+    own: dict[str, Any]  # client -> its own weights, after that
+
+
+class Personal(Method[PersonalState]):
+    """The server's side."""
+
+    name: ClassVar[str] = "personal"
+    metrics_kind: ClassVar[str] = "model"
+    recommended: ClassVar[str] = "shared"
+    summary: ClassVar[str] = "train a network for each client: alone, or from federated averaging on"
+    Config: ClassVar[type[PersonalConfig]] = PersonalConfig
+    State: ClassVar[type[PersonalState]] = PersonalState
+    config: PersonalConfig
+
+    def __init__(self, config: PersonalConfig, schema: Schema) -> None:
+        super().__init__(config, schema)
+        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths)
+
+    def init(self, federation: Federation, rng: Generator) -> PersonalState:
+        return PersonalState(0, spaces.initial(self.architecture, rng), {})
+
+    def step(self, state: PersonalState, federation: Federation, rng: Generator) -> tuple[PersonalState, Metrics]:
+        alone = state.round >= self.config.shared
+        infos = {info.name: info for info in federation.clients()}
+        tasks = [
+            train_task(info, self._payload(state.own.get(name, state.shared), state.round))
+            for name, info in infos.items()
+        ]
+        mean, own = Mean(), dict(state.own)
+        for reply in federation.collect(tasks, what="a usable model"):
+            if alone:
+                own[reply.task.client] = reply.payload["weights"]
+            else:
+                mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
+        shared = state.shared if alone else mean.result()
+        new = PersonalState(state.round + 1, shared, own)
+        return new, self._metrics(new, federation)
+
+    def results(self, state: PersonalState, federation: Federation, rng: Generator) -> list[Candidate]:
+        """The shared network, and every client's own."""
+        found = [self.measured(federation, "shared", self.architecture, state.shared, ["high", "shared"])]
+        cost = spaces.cost(self.architecture)
+        sizes = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+        infos = {info.name: info for info in federation.clients()}
+        networks = [
+            Finished(
+                self.architecture, weights, calibrated(federation, [infos[name]], self.architecture, weights), name
+            )
+            for name, weights in state.own.items()
+        ]
+        validated = evaluate_finished(federation, networks, "validation")
+        for network, counts in zip(networks, validated, strict=True):
+            label = f"personal-{network.owner}"
+            error = {"error": 1.0 - accuracy(counts[str(network.owner)])} if counts else {"error": 1.0}
+            found.append(
+                Candidate(
+                    label,
+                    self.architecture,
+                    error | sizes,
+                    [label],
+                    network.weights,
+                    network.statistics,
+                    owner=network.owner,
+                )
+            )
+        return found
+
+    def _payload(self, weights: Tensors, rounds_done: int) -> Payload:
+        settings = self.config
+        return {
+            "architecture": self.architecture,
+            "weights": weights,
+            "epochs": settings.epochs,
+            "batch": settings.batch,
+            "lr": scheduled(settings.lr, settings, rounds_done),
+            "momentum": settings.momentum,
+            "weight_decay": settings.weight_decay,
+            **settings.extras(),
+        }
+
+    def _metrics(self, state: PersonalState, federation: Federation) -> Metrics:
+        """The mean over clients of each one's network on its own test rows, when it is time, for the report."""
+        every = self.config.test_every
+        if not every or state.round % every or calibration.statistics_form(self.architecture):
+            return {}
+        networks = [
+            Finished(self.architecture, state.own.get(info.name, state.shared), Tensors({}), info.name)
+            for info in self._holders(federation)
+        ]
+        found = [counts for own in evaluate_finished(federation, networks) for counts in own.values()]
+        if not found:
+            return {}
+        error = sum(1.0 - accuracy(counts) for counts in found) / len(found)
+        return {
+            "error": error,
+            "test_error": error,
+            "test_f1": sum(weighted_f1(counts) for counts in found) / len(found),
+        }
+
+    def _holders(self, federation: Federation) -> list[ClientInfo]:
+        return [info for info in federation.clients() if info.sizes["test"] > 0]

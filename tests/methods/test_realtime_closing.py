@@ -1,0 +1,129 @@
+"""The closing phase of the real-time search by hand: who trains what from which weights, picks, and longer runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atoll.core.messages import Task
+from atoll.errors import ConfigError
+from atoll.methods.realtime import Realtime, RealtimeConfig, RealtimeState
+from atoll.rng import stream
+from atoll.spaces.choice import space as choice
+from methods.two_blocks import SCHEMA, Script, client, realtime, state, step
+from refusals import refused
+
+CLIENTS = [client("a", train=6), client("b", train=2), client("c", train=2)]
+PARENTS = [[2, 2], [1, 0], [0, 0]]
+OBJECTIVES = [[0.1, 24.0], [0.2, 12.0], [0.5, 8.0]]  # High 22, Knee 10
+
+
+def network(task: Task) -> str:
+    return "".join(map(str, task.payload["architecture"]["key"]))
+
+
+def closing(**settings: Any) -> tuple[Realtime, RealtimeState]:
+    """Of nine rounds the last three finish the picks; the search has just ended."""
+    method = realtime(population=3, finish=1 / 3, finish_lr=0.4, **settings)
+    return method, replace(state(method, PARENTS, OBJECTIVES), round=6, searched=6)
+
+
+def test_picks_split_off_and_all_clients_train_them() -> None:
+    federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [{"22": 9, "10": 6}[network(task)]])
+    method, before = closing(snapshots=True)
+    first, metrics = step(method, before, federation)
+    trained = federation.sent("train")
+    assert Counter((network(task), task.client) for task in trained) == Counter(
+        (key, name) for key in ("22", "10") for name in "abc"
+    )
+    inherited = before.master.slice(choice.names(choice.sub_model(method.architecture, [2, 2])))
+    assert trained[0].payload["weights"].whole_digest() == inherited.whole_digest()
+    assert metrics["phase"] == "final" and metrics["high"] == {"key": "22", "error": pytest.approx(0.1), "macs": 24}
+    assert metrics["knee"]["key"] == "10" and metrics["error"] == pytest.approx(0.1)
+    assert (first.round, first.searched) == (7, 6) and first.master is before.master
+    assert (first.parents, first.objectives) == (PARENTS, OBJECTIVES), "the population waits"
+    assert {one.id: one.picks for one in method.snapshots(first)} == {"22": ["high"], "10": ["knee"]}
+
+    second, _ = step(method, first, federation)
+    third, _ = step(method, second, federation)
+    assert method.done(third) and third.round == 9
+    later = federation.sent("train")[6:]
+    assert later[0].payload["weights"].whole_digest() == first.finished["22"].whole_digest()
+    # A cosine from 0.4 to zero over three rounds: 1, 3/4 and 1/4 of it.
+    rates = [task.payload["lr"] for task in federation.sent("train")[::6]]
+    assert rates == pytest.approx([0.4, 0.3, 0.1])
+    found = method.results(third, federation, stream(7, "results"))
+    assert [(one.id, one.picks) for one in found] == [("22", ["high"]), ("10", ["knee"])]
+    assert found[0].weights.whole_digest() == third.finished["22"].whole_digest()
+
+
+def test_the_better_one_is_high_whichever_it_was() -> None:
+    federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [{"22": 5, "10": 9}[network(task)]])
+    method, before = closing()
+    after, metrics = step(method, before, federation)
+    assert metrics["high"]["key"] == metrics["knee"]["key"] == "10"
+    found = method.results(after, federation, stream(7, "results"))
+    assert [(one.id, one.picks) for one in found] == [("10", ["high", "knee"]), ("22", [])]
+
+
+@pytest.mark.parametrize(("which", "keys"), [("high", {"22"}), ("picks", {"22", "10"}), ("front", {"22", "10", "00"})])
+def test_which_networks_are_finished(which: str, keys: set[str]) -> None:
+    federation = Script(CLIENTS, correct=lambda task: [5])
+    method, before = closing(finish_networks=which)
+    after, _ = step(method, before, federation)
+    assert set(after.finished) == keys == {network(task) for task in federation.sent("train")}
+
+
+def test_a_longer_run_goes_on_from_the_population_and_finishes_again() -> None:
+    """Nine rounds with three of closing become eighteen: 10 to 12 search, 13 to 18 finish from the new master."""
+    federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [5] * len(task.payload.get("keys", [0])))
+    method, before = closing()
+    ended = before
+    for _ in range(3):
+        ended, _ = step(method, ended, federation)
+    longer = realtime(population=3, finish=1 / 3, finish_lr=0.4, rounds=18)
+    assert method.done(ended) and not longer.done(ended)
+    after, metrics = step(longer, ended, federation)
+    assert "phase" not in metrics and (after.round, after.searched) == (10, 7) and after.finished == {}
+    trained = federation.sent("train")[-3:]
+    assert all("key" in task.payload for task in trained), "offspring of the population before the closing phase"
+    assert trained[0].payload["lr"] == pytest.approx(0.1 * 0.995**6), (
+        "closing rounds do not lower the rate of the search"
+    )
+    for _ in range(3):
+        after, metrics = step(longer, after, federation)
+    assert metrics["phase"] == "final" and after.round == 13 and after.searched == 9
+    assert federation.sent("train")[-1].payload["lr"] == pytest.approx(0.4)
+
+
+def test_balanced_paths_train_all_branches_alike() -> None:
+    clients = [client(f"c{number}") for number in range(8)]
+    federation = Script(clients, correct=lambda task: [0] * len(task.payload["keys"]))
+    method = realtime(population=2, paths="balanced")
+    step(method, state(method, [[0, 0], [1, 1]], [[0.5, 8.0], [0.4, 16.0]]), federation)
+    keys = [task.payload["key"] for task in federation.sent("train")]
+    assert len(keys) == 8 and {task.client for task in federation.sent("train")} == {info.name for info in clients}
+    for block in range(2):
+        assert Counter(key[block] for key in keys) == dict.fromkeys(range(4), 2)
+
+
+def test_a_closing_phase_must_leave_rounds_to_search() -> None:
+    with refused(ConfigError, "phase-exceeds-rounds", "0.99", "9"):
+        RealtimeConfig(rounds=9, finish=0.99)
+    assert RealtimeConfig(rounds=40, finish=0.4).closing == 16 and RealtimeConfig(rounds=1, finish=0.4).closing == 0
+    assert SCHEMA.outputs == 2
+
+
+def test_networks_beyond_a_limit_are_not_picked() -> None:
+    """Of 24, 12 and 8 MACs at most 12 are allowed: the two smaller ones survive, and High is one of them."""
+    federation = Script(CLIENTS, correct=lambda task: [9, 8, 1, 0, 0, 0])
+    method = realtime(population=3, max_macs=12, mutation=0.0, crossover=0.0, duplicates="keep")
+    assert method.excess(PARENTS) is not None and method.excess(PARENTS).tolist() == [1.0, 0.0, 0.0]  # type: ignore[union-attr]
+    after, metrics = step(method, state(method, PARENTS, OBJECTIVES), federation)
+    assert metrics["high"]["macs"] <= 12 and [2, 2] not in after.parents
+    assert all(cost <= 12 for _, _, cost in metrics["front"])
+    with refused(ConfigError, "impossible-limit", "max_macs = 7", "8"):
+        RealtimeConfig(rounds=9, widths=[2, 2], stem=2, max_macs=7).fitted(SCHEMA, 3)
