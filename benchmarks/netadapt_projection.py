@@ -168,16 +168,16 @@ def _tune(mine: Sequence[_Weight], ledger: Ledger, with_change: bool, first_roun
         if first_round:
             held = cache.of(ONE)
             down -= sum(size for tensor, size in weight.tensors.items() if tensor in held)
-            cache.take(ONE, frozenset(weight.tensors) | (frozenset(weight.previous_tensors) if scores else set()))
+            cache.take(ONE, {**weight.tensors, **(weight.previous_tensors if scores else {})})
         if scores:
             down, macs = down + weight.previous_down, macs + weight.previous_macs
-        ledger.sent(down)
+        ledger.sent(ONE, down)
         ledger.received("used", weight.answer + (weight.change if with_change else 0), macs)
 
 
 def _collect(ask: int, wanted: Sequence[_Weight], ledger: Ledger) -> None:
     """One message to a client that trained: which changes to upload, the others to be forgotten."""
-    ledger.sent(ask)
+    ledger.sent(ONE, ask)
     ledger.received("used", sum(weight.change for weight in wanted))
 
 

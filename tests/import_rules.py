@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = "atoll"
-LINES = 400
+LINES = 450
 
 # The only modules of `federation` that methods may import.
 OPEN_TO_METHODS = {"base", "replies"}
@@ -43,7 +43,8 @@ TORCH_RANDOM = {
 READS_STATE = {"random.getstate", "numpy.random.get_state"}
 TERMINAL = {"typer", "rich", "click"}
 # The modules outside `cli` that write to the terminal: progress and tables.
-TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables")}
+TERMINAL_MODULES = {f"{PACKAGE}.report.{name}" for name in ("terminal", "tables", "results")}
+TERMINAL_MODULES |= {f"{PACKAGE}.preparation.answers"}  # a program of its own beside an exported network
 
 
 WORKING = {"methods", "clients", "federation", "simulation", "deploy", "algorithms", "spaces", "training"}

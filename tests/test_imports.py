@@ -78,7 +78,7 @@ BREAKS = [
     (import_rules.randomness_comes_from_rng, "atoll.testing.contract", "import numpy as np\nnp.random.set_state(s)"),
     (import_rules.randomness_comes_from_rng, "atoll.data.split", "import random\nrandom.getstate()"),
     (import_rules.no_catch_all_modules, "atoll.data.utils", ""),
-    (import_rules.files_stay_small, "atoll.data.partition", "x = 1\n" * 401),
+    (import_rules.files_stay_small, "atoll.data.partition", "x = 1\n" * 451),
 ]
 
 
@@ -105,7 +105,7 @@ KEEPS = [
     ("atoll.data.split", "import numpy as np\n\ndef f(rng: np.random.Generator) -> None: rng.random()"),
     ("atoll.rng", "import numpy as np\nnp.random.Generator(np.random.PCG64(1))"),
     ("atoll.testing.contract", "import random\nimport numpy as np\nrandom.getstate(), np.random.get_state()"),
-    ("atoll.data.partition", "x = 1\n" * 400),
+    ("atoll.data.partition", "x = 1\n" * 450),
 ]
 
 

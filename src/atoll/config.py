@@ -5,6 +5,7 @@
     [data]                     # see atoll.data.settings
     [engine]
     [simulation]               # only for runs on a virtual network, see atoll.simulation.settings
+    [stop]                     # limits at which a run ends before its last round, see atoll.core.stopping
     [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -23,6 +24,7 @@ from typing import Any, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
+from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
 from atoll.methods import find_method
@@ -32,7 +34,7 @@ from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop")
 
 
 class EngineSettings(BaseModel):
@@ -71,6 +73,7 @@ class Experiment(BaseModel):
     data: DataSettings
     engine: EngineSettings = EngineSettings()
     simulation: SimulationSettings | None = None  # None: no virtual network
+    stop: StopSettings = StopSettings()
     settings: MethodConfig
 
 

@@ -86,7 +86,7 @@ def test_the_command(found: Run, tmp_path: Path) -> None:
     again = load(path)
     assert [candidate["id"] for candidate in again.result["candidates"]] == ["high1", "standard", "rival-high1"]
     config = tomllib.loads((path / "config.toml").read_text())
-    assert config["data"]["partition"] == "shards:2" and config["retrain"]["networks"]["standard"]["space"] == "fixed"
+    assert config["data"]["partition"] == "shards:2" and config["retrain"]["networks"]["standard"]["epsilon"] == 10**9
     wrong = run("retrain", found.path, "--pick", "hihg1", "--out", tmp_path / "none")
     assert wrong.code == 2 and all(word in wrong.err for word in ("[unknown-pick]", "'hihg1'", "'high1'"))
     assert run("retrain", tmp_path, "--out", tmp_path / "none").code == 2

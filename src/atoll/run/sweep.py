@@ -53,14 +53,44 @@ def sweep(
         yield found if found.finished else launch.resume(folder, data_dir=data_dir, **watch(folder))
 
 
+def runs_in(folder: Path) -> list[Run]:
+    """The runs in the folders of a sweep, seed-2 before seed-10; `RunDirectoryError` if there are none."""
+    below = sorted((path.parent for path in folder.glob("*/config.toml")), key=_natural_order)
+    if not below:
+        raise RunDirectoryError(
+            f"{folder}: neither a run directory nor a folder of them; see `atoll sweep`", code="no-runs-found"
+        )
+    return [load(path) for path in below]
+
+
+def _natural_order(path: Path) -> tuple[str, int, str]:
+    stem, _, number = path.name.rpartition("-")
+    return (stem, int(number), "") if number.isdecimal() else (path.name, 0, "")
+
+
 def _refuse_other(folder: Path, wanted: Experiment) -> None:
     """Raise `RunDirectoryError` if the folder holds a run with other settings than this sweep."""
     there = resolve(read_file(folder / "config.toml"), complete=True)
-    asked, has = wanted.settings.model_dump(exclude_unset=True), there.settings.model_dump()
-    differing = [name for name, value in asked.items() if has.get(name) != value]
-    if there.method != wanted.method or there.seed != wanted.seed or differing:
-        what = differing[0] if differing else "method"
+    differing = [
+        name for name in ("method", "seed", "simulation", "stop") if getattr(there, name) != getattr(wanted, name)
+    ]
+    for part, asked, has in (("data.", wanted.data, there.data), ("", wanted.settings, there.settings)):
+        held = has.model_dump()
+        given = asked.model_dump(exclude_unset=True)
+        differing += [f"{part}{name}" for name, value in given.items() if not _same(name, value, held.get(name))]
+    if differing:
         raise RunDirectoryError(
-            f"{folder}: it holds a run with another {what}; choose another folder with --out, or remove this one",
+            f"{folder}: it holds a run with another {differing[0]}; choose another folder with --out, or remove it",
             code="different-run-present",
         )
+
+
+def _same(name: str, asked: Any, has: Any) -> bool:
+    """Whether a run was made with this setting. A finished run's file has decided what the setting left open."""
+    if asked is None:
+        return True
+    if name in ("folder", "test") and has is not None:
+        return Path(asked).expanduser().resolve() == Path(has)
+    if name == "holdout_clients" and isinstance(asked, float):
+        return bool(has)
+    return bool(asked == has)

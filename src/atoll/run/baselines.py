@@ -1,0 +1,267 @@
+"""Fair rivals of a search: hand-made networks and random search, on the same data, with the same start rule, the same
+tuning and the same client cost.
+
+| rival       | what it is                                                                                       |
+|-------------|--------------------------------------------------------------------------------------------------|
+| `standard`  | the standard network of the search's kind, by federated averaging                                |
+| `like-high` | the same at the width that needs no more MACs than the search's High; `like-knee` likewise       |
+| `logistic`  | tables: logistic regression                                                                      |
+| `random`    | the same search with networks that are drawn, not bred, where the method has that                |
+| `alone`     | personal networks: the standard network on each client by itself                                 |
+| `fine-tuned`| personal networks: federated averaging, then each client goes on alone                           |
+
+A rival gets as many rounds as the client MACs of the search pay for. Its learning rate is chosen from a grid by
+validation error, on the first seed with a third of the rounds; the cost of the grid is listed, outside the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atoll import spaces
+from atoll.config import Experiment, Raw, merge, read_file, resolve, settings_table
+from atoll.core.messages import ClientInfo
+from atoll.data import DataSettings, load
+from atoll.errors import ConfigError, RunDirectoryError, nearest
+from atoll.run.reader import Run
+from atoll.run.sweep import RunOptions, sweep
+
+RATES = (0.03, 0.1, 0.3)
+TRAINING = ("fraction", "epochs", "batch", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+LAST_ALONE = 0.2  # of the rounds of `fine-tuned`
+
+
+@dataclass(frozen=True)
+class Rival:
+    """An experiment that competes with a search, without its learning rate."""
+
+    name: str
+    raw: Raw
+
+    @property
+    def table(self) -> str:
+        return settings_table(self.raw["method"])
+
+    def experiment(self, rate: float | None = None, share: float = 1.0) -> Experiment:
+        """With this learning rate (None: its own), for this share of its rounds."""
+        whole = resolve(self.raw)
+        own: dict[str, Any] = {} if rate is None else {"lr": rate}
+        if rate is not None and "lr" not in type(whole.settings).model_fields:
+            raise ConfigError(f"method {whole.method} has no learning rate to choose", code="no-learning-rate")
+        if share < 1:
+            own["rounds"] = max(1, round(share * whole.settings.rounds))
+        return resolve(merge(self.raw, {self.table: own}))
+
+
+def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | None = None) -> list[Rival]:
+    """The rivals of a finished search, each with the rounds that the search's client MACs pay for."""
+    before = read_file(run.path / "config.toml")
+    method = run.manifest["method"]
+    if before["data"].get("name") in ("sites", "in-memory"):
+        raise RunDirectoryError(
+            f"{run.path}: rivals are trained on data that can be read here, not on that of "
+            f"'{before['data']['name']}'; run the search on a data set or a folder",
+            code="data-not-readable",
+        )
+    if method not in ("realtime", "offline", "moefl", "nevofed"):
+        raise RunDirectoryError(
+            f"{run.path}: method {method} has no rivals of this kind; `atoll retrain` trains networks beside its own",
+            code="no-rivals",
+        )
+    make = _Rivals(run, before, data_dir)
+    known: dict[str, Callable[[], Rival | None]] = {
+        "standard": lambda: make.averaged("standard", make.standard),
+        "like-high": lambda: make.like("like-high", "high"),
+        "like-knee": lambda: make.like("like-knee", "knee"),
+        "logistic": make.logistic,
+        "random": make.random,
+        "alone": lambda: make.personal("alone", shared=False),
+        "fine-tuned": lambda: make.personal("fine-tuned", shared=True),
+    }
+    for name in wanted or ():
+        if name not in known:
+            raise ConfigError(f"--rivals {name}: unknown; {nearest(name, known)}", code="unknown-rival")
+    found = [known[name]() for name in (wanted or known)]
+    return [rival for rival in found if rival is not None]
+
+
+class _Rivals:
+    """What the rivals of one search have in common."""
+
+    def __init__(self, run: Run, before: Mapping[str, Any], data_dir: Path | None) -> None:
+        self.run, self.before = run, before
+        self.own = before.get(settings_table(before["method"]), {})
+        federated = load(DataSettings.model_validate(before["data"]), before["seed"], data_dir)
+        self.schema = federated.schema
+        self.clients = [federated.info(name) for name in federated.names]
+        self.budget = int(run.result["ledger"]["client_macs"])
+        self.standard = self._standard()
+
+    def averaged(self, name: str, architecture: dict[str, Any]) -> Rival:
+        """Federated averaging of one network, from scratch."""
+        rounds = self._rounds(architecture)
+        settings: Raw = {**self._training(), "rounds": rounds, "schedule": "cosine", "test_every": max(1, rounds // 10)}
+        settings["networks"] = {name: architecture}
+        return Rival(name, self._raw("retrain", settings))
+
+    def like(self, name: str, pick: str) -> Rival | None:
+        """The standard network at the largest width that needs no more MACs than a pick of the search."""
+        found = next((c for c in self.run.result["candidates"] if pick in c["picks"]), None)
+        if found is None or self.run.manifest["method"] == "nevofed":
+            return None
+        return self.averaged(name, scaled(self.standard, found["objectives"]["macs"]))
+
+    def logistic(self) -> Rival | None:
+        if self.schema.kind != "table":
+            return None
+        data = {"input": list(self.schema.shape), "classes": self.schema.outputs}
+        return self.averaged("logistic", {"space": "fixed", "model": "mlp", "hidden": [], **data})
+
+    def random(self) -> Rival | None:
+        if "search" not in self.own:
+            return None
+        return Rival("random", self._raw(self.before["method"], {**self.own, "search": "random"}))
+
+    def personal(self, name: str, shared: bool) -> Rival | None:
+        if not any(c.get("owner") for c in self.run.result["candidates"]):
+            return None
+        rounds = max(2, self._rounds(self.standard))
+        settings: Raw = {**self._training(), "rounds": rounds, "model": "mlp", "hidden": self.standard["hidden"]}
+        if shared:
+            settings["shared"] = rounds - max(1, round(LAST_ALONE * rounds))
+        return Rival(name, self._raw("personal", settings))
+
+    def _standard(self) -> dict[str, Any]:
+        """The hand-made network of the search's kind."""
+        data = {"input": list(self.schema.shape), "classes": self.schema.outputs}
+        method = self.run.manifest["method"]
+        if method == "moefl":
+            from atoll.spaces.sparse import space as sparse
+
+            return sparse.standard({"model": self.own["network"], **data})
+        if method == "nevofed":
+            return {"space": "fixed", "model": "mlp", "hidden": [32, 16], **data}
+        if self.schema.kind == "table":
+            return {"space": "fixed", "model": "mlp", "hidden": list(self.own["widths"]), **data}
+        return {"space": "fixed", "model": "resnet18", "widths": stages(self.own["channels"]), **data}
+
+    def _training(self) -> Raw:
+        return {name: self.own[name] for name in TRAINING if self.own.get(name) is not None}
+
+    def _rounds(self, architecture: Mapping[str, Any]) -> int:
+        """Rounds of training and validation that cost no more client MACs than the search."""
+        epochs, fraction = int(self.own.get("epochs", 5)), float(self.own.get("fraction", 1.0))
+        cost = spaces.cost(architecture)
+        each = sum(_round_macs(info, cost, epochs) for info in self.clients) * fraction
+        rounds = math.floor(self.budget / each)
+        if rounds < 1:
+            raise ConfigError(
+                f"{self.run.path}: the search took {self.budget:,} client MACs, one round of its rival needs "
+                f"{each:,.0f}; compare a longer search",
+                code="budget-too-small",
+            )
+        return rounds
+
+    def _raw(self, method: str, settings: Raw) -> Raw:
+        shared = {key: self.before[key] for key in ("seed", "data", "engine") if key in self.before}
+        return {"method": method, **shared, method: settings}
+
+
+def _round_macs(info: ClientInfo, cost: spaces.Cost, epochs: int) -> int:
+    return spaces.training_macs(cost, info.sizes["train"], epochs) + cost.macs * info.sizes["validation"]
+
+
+def stages(channels: Sequence[int]) -> list[int]:
+    """The four widths of a ResNet18 from the channels of choice blocks: the different ones, the last repeated."""
+    different = list(dict.fromkeys(channels))[:4]
+    return different + different[-1:] * (4 - len(different))
+
+
+def scaled(architecture: dict[str, Any], macs: float) -> dict[str, Any]:
+    """The architecture with all widths multiplied by the largest factor that needs no more than these MACs."""
+    key = "widths" if "widths" in architecture else "hidden"
+    widths = architecture[key]
+
+    def at(factor: float) -> dict[str, Any]:
+        return {**architecture, key: [max(1, round(width * factor)) for width in widths]}
+
+    low, high = 0.0, 4.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spaces.cost(at(middle)).macs <= macs else (low, middle)
+    found = at(low)
+    if spaces.cost(found).macs > macs:
+        raise ConfigError(
+            f"no {architecture['model']} is as small as {macs:,.0f} MACs: the smallest has "
+            f"{spaces.cost(found).macs:,}; leave this rival out with --rivals",
+            code="no-rival-small-enough",
+        )
+    return found
+
+
+def rates_from(text: str) -> list[float]:
+    """`0.03,0.1,0.3` as numbers."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < rate < math.inf for rate in found):
+        raise ConfigError(f"--rates {text}: write learning rates above 0: 0.03,0.1,0.3", code="invalid-rates")
+    return found
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The learning rate that had the lowest validation error, and what finding it cost the clients."""
+
+    rate: float
+    errors: dict[float, float]
+    macs: int
+
+
+def tune(
+    rival: Rival, rates: Sequence[float], out: Path, data_dir: Path | None = None, watch: RunOptions | None = None
+) -> Tuned:
+    """The best of these learning rates, on the rival's own seed with a third of its rounds."""
+    errors, macs = {}, 0
+    for rate in rates:
+        experiment = rival.experiment(rate, share=1 / 3)
+        (run,) = sweep(
+            experiment,
+            [experiment.seed],
+            out / f"lr-{rate:g}",
+            data_dir=data_dir,
+            watch=watch or (lambda _: {}),
+        )
+        best = min(c["objectives"].get("error", 1.0) for c in run.result["candidates"])
+        errors[rate], macs = best, macs + int(run.result["ledger"]["client_macs"])
+    return Tuned(min(errors, key=lambda rate: errors[rate]), errors, macs)
+
+
+def run_rivals(
+    run: Run,
+    out: Path,
+    seeds: Sequence[int],
+    *,
+    rates: Sequence[float] = RATES,
+    wanted: Sequence[str] | None = None,
+    workers: int | None = None,
+    data_dir: Path | None = None,
+    watch: RunOptions = lambda folder: {},
+) -> Iterator[tuple[str, Tuned | None, list[Run]]]:
+    """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again."""
+    for rival in rivals_of(run, data_dir, wanted):
+        if workers is not None:
+            rival = Rival(rival.name, merge(rival.raw, {"engine": {"workers": workers}}))
+        tuned, rate = None, rates[0] if rates else None
+        if rival.table == "moefl":  # learning rates are among its genes
+            rate = None
+        elif len(rates) > 1:
+            tuned = tune(rival, rates, out / "tuning" / rival.name, data_dir, watch)
+            rate = tuned.rate
+        experiment = rival.experiment(rate)
+        yield rival.name, tuned, list(sweep(experiment, seeds, out / rival.name, data_dir=data_dir, watch=watch))
