@@ -289,7 +289,7 @@ def open_engine(request: Request) -> Engine:
     def transport(data: Federated) -> Transport:
         # A worker process cannot import what was defined in a notebook.
         workers = 0 if request.module == "__main__" else request.engine.workers
-        return local_transport(data, request.seed, workers, request.engine.device, [request.module])
+        return local_transport(data, request.seed, workers, request.engine.device, ["torch", request.module])
 
     return engine_of(request, transport)
 

@@ -35,7 +35,7 @@ def main() -> None:
 def _serve(tasks: BinaryIO, answers: BinaryIO, settings: Payload) -> None:
     from atoll.data import Federated
 
-    for module in ("torch", *settings["preload"]):  # seconds that no task's deadline should pay for
+    for module in settings["preload"]:  # seconds that no task's deadline should pay for
         importlib.import_module(module)
     executor = Executor(Federated.attach(settings["data"]), settings["seed"], settings["device"])
     write_frame(answers, wire.encode({"ready": True}))

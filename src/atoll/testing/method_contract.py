@@ -81,9 +81,7 @@ class MethodContract:
         assert self.outcome(folder, again=True) == comparable(self.baseline(tmp_path_factory))
 
     def test_worker_count_does_not_matter(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
-        serial = comparable(self.baseline(tmp_path_factory))
-        for workers in (1, 3):
-            assert self.outcome(tmp_path / str(workers), workers=workers) == serial
+        assert self.outcome(tmp_path / "workers", workers=2) == comparable(self.baseline(tmp_path_factory))
 
     def test_failing_clients_do_not_stop_a_run(self, tmp_path: Path) -> None:
         if find_method(self.method).centralised:
