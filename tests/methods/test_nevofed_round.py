@@ -27,7 +27,6 @@ from atoll.testing import made_table
 from atoll.training.metrics import weighted_f1
 from refusals import refused
 
-
 ISLANDS: dict[str, Any] = {"keep": "last", "refine": 0.0, "polish": 0.0}  # the paper's search
 
 

@@ -1,9 +1,8 @@
-"""Comparing runs: figures that can be checked by hand, and the commands from end to end."""
+"""Comparing runs: numbers that can be checked by hand, and the commands from end to end."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,29 @@ from typer.testing import CliRunner
 
 from atoll.cli.app import app
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.report.compare import draw_boxes, gather, mann_whitney, markdown, spread
+from atoll.report.compare import compare_runs, draw_boxes, markdown, spread
 from atoll.run.sweep import seeds_from
 from refusals import refused
 
+Candidate = dict[str, Any]
 
-def write_run(folder: Path, method: str, seed: int, f1: dict[str, float], **objectives: float) -> None:
+
+def candidate(name: str, error: float, f1: dict[str, float], picks: list[str], **more: Any) -> Candidate:
+    measured = {key: {"test_f1": value, "test_error": 1 - value, "test_rows": 10} for key, value in f1.items()}
+    own = {"id": name, "picks": picks, "architecture": {"name": name}, "objectives": {"params": 10, "macs": 2000}}
+    return own | {"test": {"test_error": error, "test_rows": 100}, "clients": measured} | more
+
+
+def write_run(folder: Path, method: str, seed: int, *candidates: Candidate, source: str = "made") -> None:
     """A finished run as far as a comparison looks at it."""
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("")
-    (folder / "manifest.json").write_text(json.dumps({"method": method, "seed": seed}))
-    main = {"picks": ["high"], "objectives": {"params": 10, **objectives}}
-    main["clients"] = {name: {"test_f1": value} for name, value in f1.items()}
-    ledger = {"bytes_up": 1000, "bytes_down": 3000}
-    (folder / "result.json").write_text(json.dumps({"candidates": [main], "ledger": ledger, "rounds": 10}))
+    manifest = {"method": method, "seed": seed, "recommended": "high", "source": source, "centralised": False}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"data": {"clients": 2, "rows": 100}}))
+    (folder / "preparation.json").write_text(json.dumps({"classes": ["yes", "no"]}))
+    ledger = {"bytes_up": 1000, "bytes_down": 3000, "client_macs": 5_000_000}
+    result = {"candidates": list(candidates), "ledger": ledger, "rounds": 10, "hypervolume": None}
+    (folder / "result.json").write_text(json.dumps(result))
 
 
 def write_clients(folder: Path, accounts: dict[str, Any]) -> None:
@@ -33,24 +41,18 @@ def write_clients(folder: Path, accounts: dict[str, Any]) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"clients": accounts}))
 
 
-def two_sweeps(folder: Path) -> list[Path]:
-    for seed, value in ((1, 0.70), (2, 0.80), (10, 0.90)):
-        write_run(
-            folder / "evolved" / f"seed-{seed}",
-            "nevofed",
-            seed,
-            {"a": value, "b": value - 0.2},
-            psi=1 - value,
-            hidden=3,
-        )
-        write_run(folder / "averaged" / f"seed-{seed}", "fedavg", seed, {"a": value - 0.5, "b": value - 0.5})
-    return [folder / "evolved", folder / "averaged"]
-
-
-def test_mann_whitney_by_hand() -> None:
-    """Three values all above three others: U is 9 of 9; of the 20 ways to deal them out 2 are as extreme: p = 0.1."""
-    assert mann_whitney([4.0, 5.0, 6.0], [1.0, 2.0, 3.0]) == (9.0, pytest.approx(0.1))
-    assert all(math.isnan(value) for value in mann_whitney([1.0], [2.0, 3.0]))
+def two_sweeps(folder: Path, seeds: tuple[int, ...] = (1, 2, 10)) -> list[Path]:
+    """A search with two picks, and a rival whose error is two points higher at every seed."""
+    for place, seed in enumerate(seeds):
+        error = 0.10 + 0.01 * place
+        f1 = {"a": 0.7 + 0.1 * place, "b": 0.5}
+        high = candidate("best", error, f1, ["high", "final"])
+        small = candidate("small", error + 0.05, {"a": 0.4, "b": 0.4}, ["knee"])
+        write_run(folder / "found" / f"seed-{seed}", "realtime", seed, high, small)
+        rival = candidate("rival", error + 0.02, {"a": 0.6, "b": 0.6}, ["high"])
+        write_run(folder / "rivals" / "standard" / f"seed-{seed}", "retrain", seed, rival)
+        write_run(folder / "rivals" / "tuning" / "standard" / "lr-1" / "seed-1" / str(seed), "retrain", seed, rival)
+    return [folder / "found", folder / "rivals"]
 
 
 def test_means_and_deviations() -> None:
@@ -58,43 +60,82 @@ def test_means_and_deviations() -> None:
     assert spread([0.5]) == "0.5000" and spread([]) == ""
 
 
-def test_groups_tables_and_the_best_run_by_training(tmp_path: Path) -> None:
-    groups = gather(two_sweeps(tmp_path))
-    assert [group.name for group in groups] == ["evolved", "averaged"]
-    assert groups[0].scores == pytest.approx([0.6, 0.7, 0.8])  # seed-10 comes after seed-2
-    best = groups[0].best()
-    assert best is not None and best.run.manifest["seed"] == 1, "by psi on training rows, not by what the test says"
-    assert groups[1].best() is None
-    text = markdown(groups)
-    assert "| a | 0.8000 ± 0.1000 | 0.3000 ± 0.1000 |" in text
-    assert "| evolved | 1 | 0.6000 ± 0.1414 |" in text
-    assert "| evolved - averaged | +0.4000 | 9 | 0.1 |" in text
-    assert "| 3.00 (3) |" in text and "| 100 | 300 |" in text
+def test_a_row_for_each_pick_and_each_rival(tmp_path: Path) -> None:
+    found = compare_runs(two_sweeps(tmp_path))
+    assert [row.name for row in found.rows] == ["found high", "found knee", "standard"], "trials of rates are no rivals"
+    text = markdown(found)
+    assert "| found high | 3 | 11.00 ± 1.00 % | 0.6500 ± 0.0500 | 2 k | 10 |" in text
+    assert "| standard | 10 | 5 M | 1.0 kB | 3.0 kB |" in text
+    assert "| found knee | 3 | +5.00 | +5.00 to +5.00 |  | too few seeds (8 needed) |" in text
+    assert "| a | 0.8000 ± 0.1000 | 0.4000 ± 0.0000 | 0.6000 ± 0.0000 |" in text
+    assert "| clients won | 1 | 0 | 1 |" in text
+
+
+def test_differences_are_tested_seed_by_seed_from_eight_seeds_on(tmp_path: Path) -> None:
+    found = compare_runs(two_sweeps(tmp_path, tuple(range(1, 9))))
+    knee, standard = found.differences
+    assert standard.interval.mean == pytest.approx(0.02) and standard.interval.low == pytest.approx(0.02)
+    assert (knee.p, standard.p) == (pytest.approx(4 / 256), pytest.approx(4 / 256)), "2 / 256, corrected for two rows"
+    assert "| standard | 8 | +2.00 | +2.00 to +2.00 | 0.0156 | higher |" in markdown(found)
+    by_f1 = compare_runs([tmp_path / "found", tmp_path / "rivals"], "f1")
+    assert "weighted F1" in markdown(by_f1) and by_f1.differences[0].interval.mean == pytest.approx(-0.375)
+
+
+def test_personal_networks_are_one_row(tmp_path: Path) -> None:
+    own = [
+        candidate(f"personal-{name}", 0.5, {name: value}, [f"personal-{name}"], owner=name)
+        for name, value in (("a", 0.9), ("b", 0.7))
+    ]
+    untrained = candidate("shared", 0.5, {"a": 0.5, "b": 0.5}, ["high"], about={"trained_rounds": 0})
+    write_run(tmp_path / "alone", "personal", 1, untrained, *own)
+    (row,) = compare_runs([tmp_path / "alone"]).rows
+    assert row.name == "personal personal" and row.found[0].error == pytest.approx(0.2)
+    assert row.found[0].f1 == pytest.approx(0.8) and row.found[0].clients == {"a": 0.9, "b": 0.7}
 
 
 def test_single_runs_give_no_nan_and_no_markdown(tmp_path: Path) -> None:
-    write_run(tmp_path / "one", "fedavg", 1, {"a": 0.5, "b": 0.7})
-    write_run(tmp_path / "other", "nevofed", 1, {"a": 0.6})
+    write_run(tmp_path / "one", "fedavg", 1, candidate("x", 0.4, {"a": 0.5, "b": 0.7}, ["high"]))
+    write_run(tmp_path / "other", "nevofed", 1, candidate("y", 0.3, {"a": 0.6}, ["high"]))
     write_clients(tmp_path / "other", {"a": {"asked": 3, "used": 0, "failed": {"no reply": 3}, "idle": 0}})
     folders = [str(tmp_path / "one"), str(tmp_path / "other")]
     shown, page = (CliRunner().invoke(app, ["compare", *folders, *more]).output for more in ((), ("--markdown",)))
     assert "nan" not in shown + page and "| " not in shown and "±" not in shown + page
-    assert "| fedavg | 1 | 0.6000 |" in page and "0.6000" in shown
+    assert "| fedavg | 1 | 40.00 % | 0.6000 |" in page and "40.00 %" in shown
     for text in (shown, page):
-        assert "client 'a' never took part in 1 of 1 runs of 'nevofed'" in text and "needs two runs" in text
+        assert "client 'a' never took part in 1 of 1 runs of 'nevofed'" in text and "too few seeds" in text
+
+
+def test_runs_of_one_method_and_seed_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    for name in ("short", "long"):
+        write_run(tmp_path / name, "fedavg", 1, candidate("x", 0.4, {}, ["high"]))
+    found = compare_runs([tmp_path / "short", tmp_path / "long"])
+    assert [row.name for row in found.rows] == ["short", "long"]
 
 
 def test_box_plots_are_drawn(tmp_path: Path) -> None:
-    draw_boxes(gather(two_sweeps(tmp_path)), tmp_path / "boxes.png")
+    draw_boxes(compare_runs(two_sweeps(tmp_path)), tmp_path / "boxes.png")
     assert (tmp_path / "boxes.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     with refused(RunDirectoryError, "no-runs-found", tmp_path):
-        gather([tmp_path])
-    write_run(tmp_path / "bare", "fedavg", 1, {})
-    with refused(RunDirectoryError, "no-finished-run", "fedavg"):
-        gather([tmp_path / "bare"])
+        compare_runs([tmp_path])
+    with refused(ConfigError, "invalid-setting", "speed"):
+        compare_runs([tmp_path], "speed")
+    entry = candidate("x", 0.4, {}, ["high"])
+    write_run(tmp_path / "plain", "fedavg", 1, entry)
+    write_run(tmp_path / "elsewhere", "central", 1, entry, source="other")
+    with refused(RunDirectoryError, "not-comparable", "elsewhere", "'other'", "'made'"):
+        compare_runs([tmp_path / "plain", tmp_path / "elsewhere"])
+    with refused(RunDirectoryError, "no-test-rows", "f1"):
+        compare_runs([tmp_path / "plain"], "f1")
+    write_run(tmp_path / "bare", "fedavg", 1, {key: value for key, value in entry.items() if key != "test"})
+    with refused(RunDirectoryError, "no-test-rows", "fedavg"):
+        compare_runs([tmp_path / "bare"])
+    write_run(tmp_path / "sweep" / "one", "fedavg", 1, entry)
+    write_run(tmp_path / "sweep" / "two", "fedavg", 1, entry)
+    with refused(RunDirectoryError, "seed-occurs-twice", "sweep"):
+        compare_runs([tmp_path / "sweep"])
 
 
 def test_seeds_are_a_number_a_range_or_a_list() -> None:

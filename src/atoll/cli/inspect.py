@@ -13,23 +13,26 @@ from atoll.cli.console import out_console, tell
 
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, or folders of them (see `atoll sweep`).")],
-    out: Annotated[Path | None, typer.Option(help="Also a figure with box plots (png or svg).")] = None,
+    measure: Annotated[
+        str, typer.Option(help="What differences are of: error, or f1 (mean over clients of the weighted F1).")
+    ] = "error",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also a figure with box plots (png or svg).")] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables, for a page or a log.")] = False,
 ) -> None:
-    """Runs side by side: mean and deviation over seeds, client by client, Mann-Whitney U."""
-    from atoll.report.compare import draw_boxes, gather, markdown, notes, sections
+    """Was it worth it? Networks of runs side by side over seeds, their cost, and paired differences to the first."""
+    from atoll.report.compare import compare_runs, draw_boxes, markdown, sections
     from atoll.report.tables import comparison_tables
 
-    groups = gather(directories)
+    found = compare_runs(directories, measure)
     if as_markdown:
-        tell(markdown(groups), end="")
+        tell(markdown(found), end="")
     else:
-        for table in comparison_tables(sections(groups), out_console.width):
+        for table in comparison_tables(sections(found), out_console.width):
             out_console.print(table)
-        for text in notes(groups):
+        for text in found.notes:
             tell(text)
     if out is not None:
-        draw_boxes(groups, out)
+        draw_boxes(found, out)
         tell(f"drawn in {out}")
 
 

@@ -82,7 +82,9 @@ class Personal(Method[PersonalState]):
 
     def results(self, state: PersonalState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The shared network, and every client's own."""
-        found = [self.measured(federation, "shared", self.architecture, state.shared, ["high", "shared"])]
+        rounds = min(state.round, self.config.shared)
+        about = {} if rounds else {"trained_rounds": 0}
+        found = [self.measured(federation, "shared", self.architecture, state.shared, ["high", "shared"], about)]
         cost = spaces.cost(self.architecture)
         sizes = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         infos = {info.name: info for info in federation.clients()}

@@ -185,8 +185,8 @@ class Retrain(Method[RetrainState]):
             objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
             norms = calibration.statistics_form(one.architecture)
             statistics = calibrated(federation, everyone, one.architecture, weights) if norms else Tensors({})
-            # Each can be asked for by its own name; where one is called `high`, that name is taken.
-            picks = ["high"] if one.name == best and "high" not in rows else []
+            # Each is a pick by its own name; where one is called `high`, that name is taken.
+            picks = [one.name, *(["high"] if one.name == best and "high" not in rows else [])]
             candidates.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
         return candidates
 

@@ -1,102 +1,301 @@
-"""Runs of several methods (or settings) side by side: over seeds, by client, and with a significance test.
+"""Runs of several methods or settings side by side: one row per network they hand over, over seeds.
 
-A group is a folder of runs, as `atoll sweep` writes it, or all single runs of one method. A run's score is the mean
-over its clients of the weighted F1 of its main network on the client's own test rows.
+A group is a folder of runs, as `atoll sweep` writes it, or the single runs of one method, if their seeds differ. Each
+of its picks is a row; personal networks, each on its own client, are one row together. Rows are compared seed by seed
+with the first one: the same seed means the same partition and the same splits.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from atoll.errors import RunDirectoryError
-from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, tidy
+from atoll.core.wire import canonical
+from atoll.errors import ConfigError, RunDirectoryError
+from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, short, tidy
+from atoll.report.statistics import FEWEST, Interval, holm, sign_flip_p, t_interval
+from atoll.report.terminal import amount
 from atoll.run.accounts import account_of
 from atoll.run.reader import Run, load
 from atoll.run.sweep import runs_in
 
+Measure = Literal["error", "f1"]
+MEASURES: dict[Measure, str] = {"error": "test error", "f1": "weighted F1"}
+SIGNIFICANT = 0.05
+MOST_CLIENTS = 40  # of which a table is made
+
 
 @dataclass(frozen=True)
-class ScoredRun:
-    """One finished run."""
+class Measured:
+    """One network of one run, or all its personal networks, each measured on its own client."""
 
     run: Run
-    clients: dict[str, float]  # weighted F1 of the main network on each client's test rows
-    objectives: dict[str, float]
-    ledger: dict[str, Any]
-    rounds: int
+    error: float  # on all test rows
+    clients: Mapping[str, float]  # weighted F1 on each client's own test rows; empty where clients have none
+    objectives: Mapping[str, float]
+    test_rows: int
 
     @property
-    def score(self) -> float:
-        return float(np.mean(list(self.clients.values())))
+    def seed(self) -> int:
+        return int(self.run.manifest["seed"])
+
+    @property
+    def f1(self) -> float:
+        """The mean over clients."""
+        return float(np.mean(list(self.clients.values()))) if self.clients else math.nan
+
+    def value(self, measure: Measure) -> float:
+        return self.error if measure == "error" else self.f1
 
 
 @dataclass(frozen=True)
-class RunGroup:
-    name: str
-    runs: list[ScoredRun]
+class Row:
+    """One kind of network of a group: the same pick of each of its runs."""
+
+    group: str
+    pick: str
+    found: list[Measured]
 
     @property
-    def scores(self) -> list[float]:
-        return [run.score for run in self.runs]
+    def name(self) -> str:
+        return f"{self.group} {self.pick}".strip()
+
+    @cached_property
+    def by_seed(self) -> dict[int, Measured]:
+        return {one.seed: one for one in self.found}
+
+    def values(self, measure: Measure) -> list[float]:
+        return [one.value(measure) for one in self.found]
 
     def of_client(self, client: str) -> list[float]:
-        return [run.clients[client] for run in self.runs if client in run.clients]
+        return [one.clients[client] for one in self.found if client in one.clients]
 
-    def mean_objective(self, name: str) -> float:
-        values = [run.objectives[name] for run in self.runs if name in run.objectives]
-        return float(np.mean(values)) if values else math.nan
+    def mean(self, objective: str) -> float:
+        known = [one.objectives[objective] for one in self.found if objective in one.objectives]
+        return float(np.mean(known)) if known else math.nan
 
-    def highest(self, name: str) -> float:
-        return max((run.objectives[name] for run in self.runs if name in run.objectives), default=math.nan)
-
-    def bytes_per_round(self, way: str) -> float:
-        """Bytes of all clients together per round of the search; `way` is up or down."""
-        return float(np.mean([run.ledger[f"bytes_{way}"] / run.rounds for run in self.runs]))
-
-    def best(self) -> ScoredRun | None:
-        """The run with the highest psi, which is measured on training rows; None if the method does not record it."""
-        known = [run for run in self.runs if "psi" in run.objectives]
-        return max(known, key=lambda run: run.objectives["psi"]) if known else None
+    def mean_result(self, value: Callable[[dict[str, Any]], float | None]) -> float:
+        """The mean over runs of a number of `result.json`."""
+        known = [found for one in self.found if (found := value(one.run.result)) is not None]
+        return float(np.mean(known)) if known else math.nan
 
 
-def gather(folders: Sequence[Path]) -> list[RunGroup]:
-    """The groups in these folders, in the given order. Runs that are not finished are left out."""
-    groups: dict[str, list[ScoredRun]] = {}
+@dataclass(frozen=True)
+class Difference:
+    """A row minus the reference, seed by seed."""
+
+    row: Row
+    seeds: list[int]
+    interval: Interval
+    p: float  # corrected over all rows; NaN with too few seeds
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows that were measured on the same test rows. The first is the reference."""
+
+    rows: list[Row]
+    measure: Measure
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def differences(self) -> list[Difference]:
+        reference, *others = self.rows
+        pairs = []
+        for row in others:
+            seeds = [seed for seed in reference.by_seed if seed in row.by_seed]
+            values = [
+                row.by_seed[seed].value(self.measure) - reference.by_seed[seed].value(self.measure) for seed in seeds
+            ]
+            pairs.append((row, seeds, values))
+        corrected = holm([sign_flip_p(values) for _, _, values in pairs])
+        return [
+            Difference(row, seeds, t_interval(values) if values else Interval(*[math.nan] * 3), p)
+            for (row, seeds, values), p in zip(pairs, corrected, strict=True)
+        ]
+
+    @property
+    def clients(self) -> list[str]:
+        """All clients with test rows of their own, in the order of the first run that has them."""
+        return list(dict.fromkeys(name for row in self.rows for one in row.found for name in one.clients))
+
+
+# -- from run directories to rows --------------------------------------------------------------------------------------
+
+
+def compare_runs(folders: Sequence[Path], measure: str = "error") -> Comparison:
+    """The runs in these folders, in the given order. Runs that are not finished are left out.
+
+    A folder is a run directory, a folder of runs (`atoll sweep`) or a folder of such folders (`atoll baselines`).
+    """
+    if measure not in MEASURES:
+        raise ConfigError(f"--measure {measure}: use {' or '.join(MEASURES)}", code="invalid-setting")
+    groups = _groups(folders)
+    rows, notes = [], []
+    for name, runs in groups.items():
+        finished = [run for run in runs if run.finished]
+        if not finished:
+            raise RunDirectoryError(f"{name}: no finished run; see `atoll show`", code="no-finished-run")
+        if len(finished) < len(runs):
+            notes.append(f"{len(runs) - len(finished)} of {len(runs)} runs of {name!r} are not finished: left out")
+        seeds = Counter(int(run.manifest["seed"]) for run in finished)
+        twice = [seed for seed, count in seeds.items() if count > 1]
+        if twice:
+            raise RunDirectoryError(
+                f"{name}: {seeds[twice[0]]} runs have the seed {twice[0]}; put runs of other settings into folders of "
+                "their own",
+                code="seed-occurs-twice",
+            )
+        rows += _rows(name, finished)
+        notes += _absent_clients(name, finished)
+    if not rows:
+        raise RunDirectoryError(
+            f"{', '.join(groups)}: no network was measured on test rows; give the data a test part",
+            code="no-test-rows",
+        )
+    chosen: Measure = "error" if measure == "error" else "f1"
+    without = [row.group for row in rows if not all(one.clients for one in row.found)]
+    if chosen == "f1" and without:
+        raise RunDirectoryError(
+            f"--measure f1: the clients of {without[0]!r} have no test rows of their own; use --measure error",
+            code="no-test-rows",
+        )
+    return Comparison(rows, chosen, [*notes, *_refuse_other_data(rows)])
+
+
+def _groups(folders: Sequence[Path]) -> dict[str, list[Run]]:
+    singles: dict[str, list[Run]] = {}
     for folder in folders:
         if (folder / "config.toml").is_file():
             run = load(folder)
-            groups.setdefault(run.manifest["method"], []).extend(_scored(run))
+            singles.setdefault(str(run.manifest["method"]), []).append(run)
+    groups: dict[str, list[Run]] = {}
+    for folder in folders:
+        if (folder / "config.toml").is_file():
+            run = load(folder)
+            method = str(run.manifest["method"])
+            seeds = [one.manifest["seed"] for one in singles[method]]
+            groups.setdefault(method if len(set(seeds)) == len(seeds) else folder.name, []).append(run)
         else:
-            groups.setdefault(folder.name, []).extend(found for run in runs_in(folder) for found in _scored(run))
-    for name, runs in groups.items():
-        if not runs:
-            raise RunDirectoryError(
-                f"{name}: no finished run has metrics of its clients; see `atoll show`", code="no-finished-run"
+            for name, runs in _groups_in(folder).items():
+                groups.setdefault(name, []).extend(runs)
+    return groups
+
+
+def _groups_in(folder: Path) -> dict[str, list[Run]]:
+    """The group of a sweep's folder, or those of a folder of such folders."""
+    below = sorted(path for path in folder.glob("*") if path.is_dir() and path.name != "tuning")
+    if any((path / "config.toml").is_file() for path in below) or not below:
+        return {folder.name: runs_in(folder)}
+    found = {path.name: runs_in(path) for path in below if any(path.glob("*/config.toml"))}
+    return found or {folder.name: runs_in(folder)}  # which says that there are none
+
+
+def _rows(group: str, runs: Sequence[Run]) -> list[Row]:
+    """One row per pick, the recommended one first. Picks of the same architecture in every run, such as the last and
+    the best round of a network, are one row."""
+    picked = [_picked(run) for run in runs]
+    names = list(dict.fromkeys(pick for own in picked for pick in own))
+    names.sort(key=lambda pick: pick != runs[0].recommended)
+    rows: dict[tuple[str, ...], Row] = {}
+    for name in names:
+        same = tuple(canonical(own[name]["architecture"]) if name in own else "" for own in picked)
+        found = [_measured(run, own[name]) for run, own in zip(runs, picked, strict=True) if name in own]
+        known = [one for one in found if one is not None]
+        if known:
+            rows.setdefault(same, Row(group, name, known))
+    personal = [one for run in runs if (one := _personal(run)) is not None]
+    found_rows = list(rows.values())
+    if len(found_rows) == 1 and not personal:
+        return [Row(group, "", found_rows[0].found)]  # its name needs no addition
+    return found_rows + ([Row(group, "personal", personal)] if personal else [])
+
+
+def _picked(run: Run) -> dict[str, dict[str, Any]]:
+    """The networks for all clients, by pick. One that no client has trained is left out."""
+    return {
+        pick: entry
+        for entry in run.result["candidates"]
+        for pick in entry["picks"]
+        if not entry.get("owner") and entry.get("about", {}).get("trained_rounds") != 0
+    }
+
+
+def _measured(run: Run, entry: Mapping[str, Any]) -> Measured | None:
+    if "test" not in entry:
+        return None
+    test, clients = entry["test"], entry.get("clients", {})
+    own = {name: float(found["test_f1"]) for name, found in clients.items()}
+    return Measured(run, float(test["test_error"]), own, entry["objectives"], int(test["test_rows"]))
+
+
+def _personal(run: Run) -> Measured | None:
+    """Each client's own network on its own test rows, all together."""
+    own = [entry for entry in run.result["candidates"] if entry.get("owner") and entry.get("clients")]
+    if not own:
+        return None
+    found = {entry["owner"]: entry["clients"][entry["owner"]] for entry in own if entry["owner"] in entry["clients"]}
+    rows = sum(one["test_rows"] for one in found.values())
+    wrong = sum(one["test_error"] * one["test_rows"] for one in found.values())
+    clients = {name: float(one["test_f1"]) for name, one in found.items()}
+    means = {
+        name: float(np.mean([entry["objectives"][name] for entry in own]))
+        for name in own[0]["objectives"]
+        if all(name in entry["objectives"] for entry in own)
+    }
+    return Measured(run, wrong / rows, clients, means, rows)
+
+
+def _refuse_other_data(rows: Sequence[Row]) -> list[str]:
+    """Networks must be measured on the same rows. Other differences of the data are only noted."""
+    first = rows[0].found[0]
+    for row in rows[1:]:
+        for one in row.found:
+            pairs = {
+                "data": (first.run.manifest["source"], one.run.manifest["source"]),
+                "classes": (len(first.run.classes), len(one.run.classes)),
+            }
+            if one.seed == first.seed:
+                pairs["test rows"] = (first.test_rows, one.test_rows)
+            for what, (here, there) in pairs.items():
+                if here != there:
+                    raise RunDirectoryError(
+                        f"{one.run.path} and {first.run.path} cannot be compared: {what} {there!r} and {here!r}; "
+                        "compare runs on the same data",
+                        code="not-comparable",
+                    )
+    notes = []
+    for what in ("clients", "rows"):
+        values = {row.group: row.found[0].run.manifest["data"].get(what) for row in rows}
+        if len(set(values.values())) > 1 and not any(one.run.manifest["centralised"] for r in rows for one in r.found):
+            notes.append(
+                f"the runs have different numbers of {what}: {', '.join(f'{k} {v}' for k, v in values.items())}"
             )
-    return [RunGroup(name, runs) for name, runs in groups.items()]
+    return notes
 
 
-def mann_whitney(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """U of `one` and the two-tailed p-value; NaN if a group has fewer than two values."""
-    if min(len(one), len(other)) < 2:
-        return math.nan, math.nan
-    from scipy.stats import mannwhitneyu
+def _absent_clients(group: str, runs: Sequence[Run]) -> list[str]:
+    absent: Counter[str] = Counter()
+    for run in runs:
+        accounts = run.result.get("clients", {})
+        absent.update(name for name, own in accounts.items() if account_of(own).useless)
+    return [f"client {name!r} never took part in {n} of {len(runs)} runs of {group!r}" for name, n in absent.items()]
 
-    found = mannwhitneyu(list(one), list(other), alternative="two-sided")
-    return float(found.statistic), float(found.pvalue)
+
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 class Section(NamedTuple):
     """One table of a comparison, in plain text."""
 
+    title: str
     columns: list[str]
     rows: list[list[str]]
 
@@ -105,115 +304,151 @@ class Section(NamedTuple):
         return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines) + "\n"
 
 
-def sections(groups: Sequence[RunGroup]) -> list[Section]:
-    """The whole comparison: the groups, their clients, their best runs and the tests between them."""
-    return [part for part in (_summary(groups), _by_client(groups), _best(groups), _tests(groups)) if part.rows]
+def sections(found: Comparison) -> list[Section]:
+    """Was it worth it? The networks and what they cost, the differences to the first row, and the clients."""
+    parts = [_networks(found), _costs(found), _differences(found), _by_client(found)]
+    return [part for part in parts if part.rows]
 
 
-def notes(groups: Sequence[RunGroup]) -> list[str]:
-    """What the tables do not show, one sentence each."""
-    found = []
-    for group in groups:
-        absent: Counter[str] = Counter()
-        for one in group.runs:
-            accounts = one.run.result.get("clients", {})
-            absent.update(name for name, own in accounts.items() if account_of(own).useless)
-        found += [
-            f"client {name!r} never took part in {count} of {len(group.runs)} runs of {group.name!r}"
-            for name, count in absent.items()
-        ]
-    if len(groups) > 1 and any(len(group.runs) < 2 for group in groups):
-        found.append("a test of two groups needs two runs or more of each")
-    return found
-
-
-def markdown(groups: Sequence[RunGroup]) -> str:
+def markdown(found: Comparison) -> str:
     """Everything as Markdown tables."""
-    lines = [f"{text}\n" for text in notes(groups)]
-    return "\n".join([part.markdown() for part in sections(groups)] + lines)
+    return "\n".join([part.markdown() for part in sections(found)] + [f"{text}\n" for text in found.notes])
 
 
-def clients_of(groups: Sequence[RunGroup]) -> list[str]:
-    """All clients, in the order of the first run that has them."""
-    return list(dict.fromkeys(name for group in groups for run in group.runs for name in run.clients))
+def _networks(found: Comparison) -> Section:
+    columns = ["network", "seeds", "test error", "weighted F1", "MACs", "weights", "hidden nodes"]
+    rows = []
+    for row in found.rows:
+        f1 = row.values("f1")
+        rows.append(
+            [
+                row.name,
+                str(len(row.found)),
+                percents(row.values("error")),
+                "" if any(map(math.isnan, f1)) else spread(f1),
+                _amount(row.mean("macs")),
+                _amount(row.mean("params")),
+                "" if math.isnan(row.mean("hidden")) else f"{row.mean('hidden'):.1f}",
+            ]
+        )
+    return _without_empty(Section("networks on test rows, mean and deviation over seeds", columns, rows))
 
 
-def spread(values: Sequence[float]) -> str:
+def _costs(found: Comparison) -> Section:
+    """What the runs cost their clients, one row per group."""
+    columns = ["runs", "rounds", "client MACs", "sent", "received", "hypervolume"]
+    groups = {row.group: row for row in reversed(found.rows)}
+    rows = []
+    for name in dict.fromkeys(row.group for row in found.rows):
+        row = groups[name]
+        rows.append(
+            [
+                name,
+                f"{row.mean_result(lambda result: result['rounds']):g}",
+                short(row.mean_result(lambda result: result["ledger"]["client_macs"])),
+                amount(row.mean_result(lambda result: result["ledger"]["bytes_up"])),
+                amount(row.mean_result(lambda result: result["ledger"]["bytes_down"])),
+                _number(row.mean_result(lambda result: result.get("hypervolume"))),
+            ]
+        )
+    return _without_empty(Section("what the runs cost all clients together (mean over seeds)", columns, rows))
+
+
+def _differences(found: Comparison) -> Section:
+    reference, scale = found.rows[0].name, 100 if found.measure == "error" else 1
+    unit = ", points" if found.measure == "error" else ""
+    columns = ["network", "seeds", f"difference{unit}", "95 % interval", "p", "so"]
+    rows = []
+    for one in found.differences:
+        mean, low, high = (value * scale for value in one.interval)
+        digits = 2 if found.measure == "error" else 4
+        interval = "" if math.isnan(low) else f"{low:+.{digits}f} to {high:+.{digits}f}"
+        rows.append(
+            [
+                one.row.name,
+                str(len(one.seeds)),
+                "no common seed" if math.isnan(mean) else f"{mean:+.{digits}f}",
+                interval,
+                "" if math.isnan(one.p) else f"{one.p:.3g}",
+                verdict(one),
+            ]
+        )
+    return Section(f"{MEASURES[found.measure]} minus that of {reference}, seed by seed", columns, rows)
+
+
+def verdict(one: Difference) -> str:
+    """The test in words."""
+    if math.isnan(one.p):
+        return f"too few seeds ({FEWEST} needed)"
+    if one.p >= SIGNIFICANT:
+        return "no difference shown"
+    return "lower" if one.interval.mean < 0 else "higher"
+
+
+def _by_client(found: Comparison) -> Section:
+    rows = [row for row in found.rows if any(one.clients for one in row.found)]
+    clients = found.clients if len(found.clients) <= MOST_CLIENTS else []
+    cells = [[client, *(spread(row.of_client(client)) for row in rows)] for client in clients]
+    if cells and len(rows) > 1:
+        cells.append(["clients won", *(str(count) for count in wins(rows, clients))])
+    return Section("weighted F1 on each client's test rows", ["client", *(row.name for row in rows)], cells)
+
+
+def wins(rows: Sequence[Row], clients: Sequence[str]) -> list[int]:
+    """On how many clients each row has the highest mean; where two are equal, both have."""
+    counts = [0] * len(rows)
+    for client in clients:
+        means = [float(np.mean(row.of_client(client))) if row.of_client(client) else -math.inf for row in rows]
+        for place, mean in enumerate(means):
+            counts[place] += mean == max(means)
+    return counts
+
+
+def spread(values: Sequence[float], scale: float = 1.0, digits: int = 4) -> str:
     """Mean and standard deviation (of a sample); of a single value the value alone."""
     if not values:
         return ""
-    deviation = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.4f}{deviation}"
+    deviation = f" ± {scale * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{scale * np.mean(values):.{digits}f}{deviation}"
 
 
-def _summary(groups: Sequence[RunGroup]) -> Section:
-    columns = ["group", "runs", "weighted F1 on test", "lowest", "highest", "hidden nodes (highest)", "weights"]
-    columns += ["up, bytes per round", "down, bytes per round"]
-    rows = []
-    for group in groups:
-        highest, weights = group.highest("hidden"), group.mean_objective("params")
-        hidden = "" if math.isnan(highest) else f"{group.mean_objective('hidden'):.2f} ({highest:.0f})"
-        row = [group.name, str(len(group.runs)), spread(group.scores)]
-        row += [f"{min(group.scores):.4f}", f"{max(group.scores):.4f}", hidden]
-        row += ["" if math.isnan(weights) else f"{weights:,.1f}"]
-        rows.append(row + [f"{group.bytes_per_round(way):,.0f}" for way in ("up", "down")])
-    return Section(columns, rows)
+def percents(values: Sequence[float]) -> str:
+    return f"{spread(values, 100, 2)} %"
 
 
-def _by_client(groups: Sequence[RunGroup]) -> Section:
-    rows = [[client, *(spread(group.of_client(client)) for group in groups)] for client in clients_of(groups)]
-    return Section(["client", *(group.name for group in groups)], rows)
+def _amount(value: float) -> str:
+    return "" if math.isnan(value) else short(value)
 
 
-def _best(groups: Sequence[RunGroup]) -> Section:
-    """The best run by training psi: mean and deviation over its clients, as in the paper's Table 5."""
-    rows = [
-        [group.name, str(best.run.manifest["seed"]), spread(list(best.clients.values()))]
-        for group in groups
-        if (best := group.best()) is not None
-    ]
-    return Section(["best run by training psi", "seed", "weighted F1 on test, over clients"], rows)
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"
 
 
-def _tests(groups: Sequence[RunGroup]) -> Section:
-    """Pairs of groups with two runs or more each."""
-    rows = []
-    for one, other in combinations((group for group in groups if len(group.runs) > 1), 2):
-        u, p = mann_whitney(one.scores, other.scores)
-        difference = float(np.mean(one.scores) - np.mean(other.scores))
-        rows.append([f"{one.name} - {other.name}", f"{difference:+.4f}", f"{u:g}", f"{p:.3g}"])
-    return Section(["difference", "of means", "Mann-Whitney U", "p, two-tailed"], rows)
+def _without_empty(section: Section) -> Section:
+    kept = [place for place in range(len(section.columns)) if any(row[place] for row in section.rows)]
+    return Section(
+        section.title, [section.columns[place] for place in kept], [[row[p] for p in kept] for row in section.rows]
+    )
 
 
-def _scored(run: Run) -> list[ScoredRun]:
-    if not run.finished or not run.result["candidates"]:
-        return []
-    result = run.result
-    main = next((c for c in result["candidates"] if "high" in c["picks"]), result["candidates"][0])
-    clients = {name: float(metrics["test_f1"]) for name, metrics in main.get("clients", {}).items()}
-    return [ScoredRun(run, clients, main["objectives"], result["ledger"], result["rounds"])] if clients else []
+# -- box plots ---------------------------------------------------------------------------------------------------------
 
 
-def draw_boxes(groups: Sequence[RunGroup], path: Path) -> Path:
-    """Left: each group's runs. Right: each group's best run by training psi (else its median run), over clients."""
-    figure = new_figure(4 + 2.4 * len(groups), 4.2)
-    panels = {
-        "all runs: mean over clients": [group.scores for group in groups],
-        "one run: clients": [_shown(group) for group in groups],
-    }
-    labels = [plain(group.name) for group in groups]
-    for axes, (title, values) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        boxes = axes.boxplot(values, tick_labels=labels, patch_artist=True, medianprops={"color": INK})
+def draw_boxes(found: Comparison, path: Path) -> Path:
+    """Left: the runs of each row. Right, where clients have test rows: its clients, each as the mean over its runs."""
+    panels = {f"{MEASURES[found.measure]} of the runs": [row.values(found.measure) for row in found.rows]}
+    if found.clients:
+        panels["weighted F1 of the clients"] = [
+            [float(np.mean(row.of_client(client))) for client in found.clients if row.of_client(client)]
+            for row in found.rows
+        ]
+    figure = new_figure((1.6 + 1.2 * len(found.rows)) * len(panels) + 1, 4.6)
+    for axes, (title, values) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        boxes = axes.boxplot(values, patch_artist=True, medianprops={"color": INK})
         for number, box in enumerate(boxes["boxes"]):
             box.set(facecolor=PALETTE[number % len(PALETTE)], alpha=0.55, edgecolor=INK)
+        axes.set_xticklabels([plain(row.name) for row in found.rows], rotation=30, ha="right")
         axes.set_title(title, fontsize=11, color=INK)
-        axes.set_ylabel("weighted F1 on test rows")
         tidy(axes)
         axes.grid(axis="x", visible=False)
     return save(figure, path)
-
-
-def _shown(group: RunGroup) -> list[float]:
-    ranked = sorted(group.runs, key=lambda run: run.score)
-    chosen = group.best() or ranked[len(ranked) // 2]
-    return list(chosen.clients.values())

@@ -166,21 +166,21 @@ def cost_table(costs: Sequence[RunCost], against: RunCost, device: str | None) -
 
 
 def comparison_tables(sections: Sequence[Section], width: int) -> list[Table]:
-    """The tables of a comparison. The first has a row for each quantity, because it has the most of them."""
-    summary, *others = sections
-    names, *quantities = zip(summary.columns, *summary.rows, strict=True)
-    turned = Section(list(names), [list(row) for row in quantities if any(row[1:])])
+    """The tables of a comparison; columns that do not fit are left out, the last first."""
     return [
         fitted_table(
-            "",
-            [
-                Column(heading, [row[place] for row in section.rows], left=place == 0)
-                for place, heading in enumerate(section.columns)
-            ],
-            [],
+            section.title,
+            columns[:2],
+            columns[2:],
             width,
         )
-        for section in (turned, *others)
+        for section in sections
+        if (
+            columns := [
+                Column(heading, [row[place] for row in section.rows], left=place == 0, widest=28)
+                for place, heading in enumerate(section.columns)
+            ]
+        )
     ]
 
 
