@@ -197,11 +197,26 @@ def test_settings_that_are_there_already_are_kept(tmp_path: Path) -> None:
 
 
 def test_what_no_setting_solves_is_left(tmp_path: Path) -> None:
-    found = look(put(tmp_path, a="x,outcome\n1,0\n,1\n", b="x,outcome\n1,0\n2,1\n"))
+    found = look(put(tmp_path, a="x,z\n1,0\n,1\n", b="x,z\n1,0\n2,1\n"))
     assert codes(found.problems) == codes(found.left) == ["label-column-missing"] and found.settings == {}
     assert found.summary is not None and found.summary.rows == 4 and found.summary.baseline_error is None
     cased = look(put(tmp_path, a="x,Label\n1,0\n2,1\n", b="x,Label\n1,0\n2,1\n"))
     assert cased.settings == {"label": "Label"} and cased.left == []
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "label"),
+    [("x,outcome", "{0},{1}", "outcome"), ("kind,x", "{2},{0}", "kind"), ("remark,kind,x", "r{0},{2},1", "kind")],
+)
+def test_the_likely_label_is_suggested_with_all_other_problems(
+    tmp_path: Path, header: str, row: str, label: str
+) -> None:
+    rows = [row.format(number, number % 2, "ab"[number % 2]) for number in range(30)]
+    put(tmp_path, a="\n".join([header, *rows, ""]), b="\n".join([header, *rows, ""]), c="")
+    found = look(tmp_path)
+    assert found.settings["label"] == label and found.settings["exclude"] == ["c"] and found.left == []
+    assert found.summary is not None and found.summary.clients[0].classes
+    assert look(tmp_path, **found.settings).problems == []
 
 
 def test_names_that_toml_must_quote(tmp_path: Path) -> None:

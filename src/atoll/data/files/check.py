@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +109,10 @@ def _check_files(settings: DataSettings, seed: int) -> Report:
         except DataError as problem:
             left = [Problem(problem.code, str(problem))]
             problems += left
-    summary = summarise(found)
+    seen = replace(found, settings=settings.model_copy(update={"label": found.label}))
+    summary = summarise(seen)
     held_out = federated.held_out if federated is not None else []
-    notes = notes_on(found, summary, held_out)
+    notes = notes_on(seen, summary, held_out)
     tested = sum(files.rows for files in opened.test)
     return Report(str(opened.place), problems, left, notes, table, summary, held_out, tested)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ OPENERS: dict[str, Callable[[Path, DataSettings], ClientFiles]] = {
 }
 
 
+# How people name the column of the class, the most telling names first.
+LABEL_NAMES = ("class", "target", "outcome", "diagnosis", "category", "result", "response", "activity", "disease", "y")
+MOST_LIKELY_CLASSES = 20
+
+
 @dataclass(frozen=True)
 class OpenedFiles:
     """Own data whose files have been opened, in the order of the clients' names; nothing is decided yet."""
@@ -70,6 +75,7 @@ class Examination:
     problems: list[Problem]
     as_text: frozenset[str]  # columns that are text in one file, and thus in all
     descriptions: dict[str, DataDescription]  # of the clients without problems of their own
+    label: str  # the column of the label, or the one that is most likely it
 
 
 def open_folder(settings: DataSettings) -> OpenedFiles:
@@ -177,8 +183,19 @@ def _open_test(settings: DataSettings) -> tuple[list[ClientFiles], list[Problem]
 
 
 def judge(opened: OpenedFiles, settings: DataSettings) -> Examination:
-    """Everything that keeps the files from being used with these settings."""
+    """Everything that keeps the files from being used with these settings.
+
+    Where no file has the column of the label, the other problems are those with the most likely column.
+    """
     clients, problems = _chosen(opened, settings)
+    likely = _likely_label(clients.values(), settings)
+    if likely is not None:
+        others = judge(opened, settings.model_copy(update={"label": likely}))
+        first, more = next(iter(clients.values())), len(clients) - 1
+        which = f"'{first.path}' and {more} more have" if more else f"'{first.path}' has"
+        text = f"{which} no label column '{settings.label}'; name the right one with data.label: is it '{likely}'?"
+        unnamed = Problem("label-column-missing", text, ("label", likely))
+        return replace(others, settings=settings, problems=[unnamed, *others.problems], label=likely)
     as_text = _text_columns(clients.values(), settings)
     problems += _unknown_columns([*opened.clients.values(), *opened.test], settings)
     own: list[tuple[str, Problem]] = []
@@ -200,7 +217,7 @@ def judge(opened: OpenedFiles, settings: DataSettings) -> Examination:
     if not problems:
         problems += _inner_problems(clients, opened.place, settings)
     problems += _test_problems(opened, settings, as_text, by_path)
-    return Examination(opened, settings, clients, problems, frozenset(as_text), described)
+    return Examination(opened, settings, clients, problems, frozenset(as_text), described, settings.label)
 
 
 def _chosen(opened: OpenedFiles, settings: DataSettings) -> tuple[dict[str, ClientFiles], list[Problem]]:
@@ -232,6 +249,28 @@ def _check_excluded(excluded: Sequence[str], known: Sequence[str]) -> None:
             raise DataError(f"data.exclude: there is no client '{name}'; {nearest(name, known)}", code="unknown-client")
     if set(known) <= set(excluded):
         raise DataError("data.exclude leaves out every client; name fewer", code="no-client-named")
+
+
+def _likely_label(clients: Collection[ClientFiles], settings: DataSettings) -> str | None:
+    """Where no table has the column of the label: one that is usually named so, else the last text column with few
+    different values. None if there is no such column, or no need for one."""
+    tables = [files for files in clients if isinstance(files, DataTable)]
+    if not tables or any(settings.label in table.columns for table in tables):
+        return None
+    others = {settings.client_column, *(settings.drop or ()), *(settings.dates or ())}
+    common = [
+        name for name in tables[0].columns if name not in others and all(name in table.columns for table in tables)
+    ]
+    for word in (settings.label.lower(), *LABEL_NAMES):
+        for name in common:
+            if name.lower() == word:
+                return name
+    for name in reversed(common):
+        words = {str(cell).strip() for table in tables for cell in table.column(name)}
+        text = any(table.column_kind(name, settings) == "text" for table in tables)
+        if text and 2 <= len(words) <= MOST_LIKELY_CLASSES:
+            return name
+    return None
 
 
 def _text_columns(clients: Collection[ClientFiles], settings: DataSettings) -> set[str]:
