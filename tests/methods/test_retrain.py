@@ -114,3 +114,18 @@ def test_networks_that_cannot_be(networks: dict[str, Any], code: str, named: lis
 def test_at_least_one_network_is_given() -> None:
     with pytest.raises(ConfigError, match="networks"):
         resolve({"method": "retrain", "data": {"name": "digits"}, "retrain": {"networks": {}}})
+
+
+def test_validation_rows_can_be_trained_on(tmp_path: Path) -> None:
+    """A pass of training counts three times its rows, one of measuring once."""
+    data = made_table(clients=2, rows=120)
+    macs = {}
+    for whole in (False, True):
+        settings: dict[str, Any] = {"networks": {"full": FIXED}, "with_validation": whole, **QUICK}
+        run = search("retrain", data, out=tmp_path / str(whole), workers=0, **settings)
+        network = run.result["candidates"][0]["objectives"]["macs"]
+        macs[whole] = [event["ledger"]["client_macs"] / network for event in run.rounds]
+        assert ("best" in str([c["id"] for c in run.result["candidates"]])) in ((False,) if whole else (False, True))
+    rows = {part: sum(data.info(name).sizes[part] for name in data.names) for part in ("train", "validation")}
+    assert macs[True] == [3 * (rows["train"] + rows["validation"])] * 2, "and nothing is measured on them"
+    assert macs[False] == [3 * rows["train"] + rows["validation"]] * 2

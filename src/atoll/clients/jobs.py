@@ -44,8 +44,8 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
 
     The `objective` is cross-entropy by default. The payload has `architecture`, `weights` and the fields of
     `TrainSettings`, whose defaults serve where one is missing. Optional: `augmentation`, `prox` (FedProx), `key` (train
-    this path of a master network only) and `client_accuracy` (the reply also says how many training rows are `correct`
-    afterwards).
+    this path of a master network only), `with_validation` (train on validation rows too) and `client_accuracy` (the
+    reply also says how many of these rows are `correct` afterwards).
 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
@@ -53,6 +53,9 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     architecture, key = payload["architecture"], payload.get("key")
     fields = sgd.TrainSettings.__dataclass_fields__
     x, y = client.data.part("train")
+    if payload.get("with_validation"):
+        more = client.data.part("validation")
+        x, y = np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
     module = networks.network(architecture, client.device)
     graphs = sparse.masks(architecture)
     trained = sgd.train(

@@ -98,7 +98,7 @@ def train_task(
     `name` tells several models of a round apart. `cost` is that of the network's trained part if it is not the whole
     network. `job` is `jobs.train` or one with the same payload and reply.
     """
-    architecture, rows = payload["architecture"], info.sizes["train"]
+    architecture, rows = payload["architecture"], trained_rows(info, payload)
     graphs = {matrix: int(np.count_nonzero(mask)) for matrix, mask in sparse.masks(architecture).items()}
     weights = TensorsLike.of(payload["weights"])
     returns: dict[str, Any] = {"weights": OnGraph(weights.model, graphs) if graphs else weights}
@@ -108,6 +108,11 @@ def train_task(
     macs = training_macs(cost or spaces.cost(architecture), rows, payload["epochs"], extra_passes=counted)
     words = ("train", name, info.name) if name else ("train", info.name)
     return Task(":".join(words), info.name, job, payload, macs, returns)
+
+
+def trained_rows(info: ClientInfo, payload: Payload) -> int:
+    """The rows that a training payload is trained on by this client."""
+    return info.sizes["train"] + (info.sizes["validation"] if payload.get("with_validation") else 0)
 
 
 def train_models(
@@ -130,7 +135,7 @@ def train_models(
     asked = {name: (own or {}).get(name, clients) for name in running}
     tasks = [_train_task(running[name], info, training, rounds_done) for name in asked for info in asked[name]]
     owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
-    rows = {info.name: info.sizes["train"] for group in asked.values() for info in group}
+    rows = {info.name: trained_rows(info, training.extras) for group in asked.values() for info in group}
     sums = {name: _Sum() for name in running}
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:

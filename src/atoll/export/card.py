@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,10 +152,15 @@ def _confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> st
     rows = [[name, *map(str, row)] for name, row in zip(names, confusion, strict=True)]
     counts = table(["true class, answers:", *names], rows)
     rates = [
-        [name, *(f"{own[key]:.3f}" for key in ("sensitivity", "specificity", "ppv", "npv")), str(own["rows"])]
+        [name, *(_rate(own[key]) for key in ("sensitivity", "specificity", "ppv", "npv")), str(own["rows"])]
         for name, own in zip(names, class_rates(np.array(confusion, np.int64)), strict=True)
     ]
     return counts + "\n\n" + table(["class", "sensitivity", "specificity", "PPV", "NPV", "rows"], rates)
+
+
+def _rate(value: float) -> str:
+    """A rate without rows to count is no number."""
+    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def _cost(predictor: Predictor, facts: CardFacts, size: int) -> str:

@@ -64,6 +64,7 @@ class RetrainConfig(TrainingConfig):
     start: dict[str, str] = Field(default={})
     groups: int = Field(default=0, ge=0)  # number of client groups, one network on each in turn; 0: all on all
     balance: float = Field(default=1.1, ge=1)  # of the groups' sizes, see algorithms/sampling.py
+    with_validation: bool = False  # train on validation rows too; then no round can be chosen by them
     client_accuracy: bool = False  # also the mean accuracy of the clients' own networks on their own training rows
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
@@ -131,7 +132,8 @@ class Retrain(Method[RetrainState]):
         names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
         cosine = config.rounds if config.schedule == "cosine" else 0
         own = {name: getattr(config, name) for name in names}
-        self.training = LocalTraining(**own, cosine=cosine, extras=config.extras())
+        extras = config.extras() | ({"with_validation": True} if config.with_validation else {})
+        self.training = LocalTraining(**own, cosine=cosine, extras=extras)
 
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
@@ -149,7 +151,7 @@ class Retrain(Method[RetrainState]):
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         own = self._own_clients(chosen)
         trained = train_models(federation, self._models(state), chosen, self.training, state.round, own)
-        validation = count_correct(federation, trained, chosen, "validation", own=own)
+        validation = self._validated(trained, chosen, federation, own)
         new = _state(state.round + 1, trained, self._bests(state, trained, validation))
         every = self.config.test_every
         tested = bool(every) and (new.round % every == 0 or self.done(new))
@@ -171,7 +173,7 @@ class Retrain(Method[RetrainState]):
             if found is not None and found["round"] < state.round:
                 trained.append(replace(one, name=f"{one.name}-best", weights=found["weights"]))
         everyone = federation.clients()
-        validation = count_correct(federation, trained, everyone, "validation")
+        validation = self._validated(trained, everyone, federation)
         test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
         rows = {one.name: _metrics(one, validation, test) for one in trained}
         best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
@@ -189,6 +191,18 @@ class Retrain(Method[RetrainState]):
             picks = [one.name, *(["high"] if one.name == best and "high" not in rows else [])]
             candidates.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
         return candidates
+
+    def _validated(
+        self,
+        models: list[FederatedModel],
+        clients: list[ClientInfo],
+        federation: Federation,
+        own: dict[str, list[ClientInfo]] | None = None,
+    ) -> dict[str, Counted]:
+        """Counts on validation rows, which say nothing where they are trained on."""
+        if self.config.with_validation:
+            return {one.name: Counted() for one in models}
+        return count_correct(federation, models, clients, "validation", own=own)
 
     def _bests(
         self, state: RetrainState, trained: list[FederatedModel], validation: dict[str, Counted]
