@@ -60,6 +60,24 @@ def test_picks_split_off_and_all_clients_train_them() -> None:
     assert found[0].weights.whole_digest() == third.finished["22"].whole_digest()
 
 
+def test_the_best_round_of_each_network_is_handed_over() -> None:
+    """High gets 9, 7 and 8 of 10 rows right, Knee 6, 6 and 7: the first round of one, the last of the other."""
+    right = {"22": [9, 7, 8], "10": [6, 6, 7]}
+    now = [0]
+    federation = Script(CLIENTS, lambda task, number: float(now[0] + 1), lambda task: [right[network(task)][now[0]]])
+    method, after = closing()
+    states = []
+    for number in range(3):
+        now[0] = number
+        after, metrics = step(method, after, federation)
+        states.append(after)
+        assert metrics["high"]["error"] == pytest.approx(0.1)
+    found = {one.id: one for one in method.results(after, federation, stream(7, "results"))}
+    assert found["22"].weights.whole_digest() == states[0].finished["22"].whole_digest()
+    assert found["10"].weights.whole_digest() == states[2].finished["10"].whole_digest()
+    assert found["22"].objectives["error"] == pytest.approx(0.1)
+
+
 def test_the_better_one_is_high_whichever_it_was() -> None:
     federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [{"22": 5, "10": 9}[network(task)]])
     method, before = closing()

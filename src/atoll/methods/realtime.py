@@ -103,7 +103,7 @@ class RealtimeState:
     objectives: list[list[float]]  # of the parents, measured in the last round of the search; empty before the first
     ready: dict[str, Any]  # pick -> fixed batch norm statistics of its snapshot
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
-    values: dict[str, list[float]]  # the objectives of the finished ones
+    best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -157,11 +157,12 @@ class Realtime(ChoiceSearch[RealtimeState]):
         ]
 
     def results(self, state: RealtimeState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """The finished networks or, without a closing phase, the first front, each with its test error and fixed
-        statistics from all clients' training data."""
+        """The finished networks, each after its best round by validation error, or without a closing phase the first
+        front; with test errors and fixed statistics from all clients' training data."""
         picks, everyone = self._picked(state), federation.clients()
         if state.finished:
-            keys = [key_from_name(name) for name in sorted(state.values, key=lambda name: state.values[name])]
+            names = sorted(state.best, key=lambda name: list(state.best[name]["objectives"]))
+            keys = [key_from_name(name) for name in names]
             statistics = [
                 calibrated(federation, everyone, choice.sub_model(self.architecture, key), self._weights(state, key))
                 for key in keys
@@ -226,14 +227,18 @@ class Realtime(ChoiceSearch[RealtimeState]):
     ) -> tuple[RealtimeState, Metrics]:
         participating = self.participating(federation, rng)
         keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
-        models = [self.finalist(key, self._weights(state, key)) for key in keys]
+        weights = {key_name(key): state.finished.get(key_name(key)) for key in keys}
+        models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
         training = self.final_training(self.config.closing, self.config.finish_lr or self.config.lr)
         rounds_done = state.round - (self.config.rounds - self.config.closing)
         trained, values, statistics = self.train_finalists(models, training, rounds_done, participating, federation)
-        finished = {one.name: one.weights for one in trained}
-        new = replace(state, round=state.round + 1, finished=finished, values=values, ready={})
+        finished, best = {one.name: one.weights for one in trained}, dict(state.best)
+        for name, own in finished.items():
+            if name not in best or values[name][0] <= best[name]["objectives"][0]:
+                best[name] = {"weights": own, "objectives": values[name], "statistics": statistics[name]}
+        new = replace(state, round=state.round + 1, finished=finished, best=best, ready={})
         if self.config.snapshots:
-            ready = {pick: statistics[key_name(key)] for pick, key in self._picked(new).items()}
+            ready = {pick: best[key_name(key)]["statistics"] for pick, key in self._picked(new).items()}
             new = replace(new, ready=ready)
         return new, {"phase": "final", **self._metrics(new, federation)}
 
@@ -265,7 +270,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
         """The networks that can be had now, and their objectives."""
         if not state.finished:
             return state.parents, state.objectives
-        return [key_from_name(name) for name in state.finished], [state.values[name] for name in state.finished]
+        return [key_from_name(name) for name in state.best], [own["objectives"] for own in state.best.values()]
 
     # -- ready at every round, and what the report shows -----------------------------------------------------------
 
@@ -334,9 +339,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
         return self.candidate(key, own, picks, self._weights(state, key), statistics, test_error)
 
     def _weights(self, state: RealtimeState, key: Key) -> Tensors:
-        """The weights of one sub-network: its own if it is finished, else the master's."""
-        own = state.finished.get(key_name(key))
-        return self._slice(state.master, key) if own is None else own
+        """The weights of one sub-network: those of its best round if it is finished, else the master's."""
+        own = state.best.get(key_name(key))
+        return self._slice(state.master, key) if own is None else own["weights"]
 
     def _slice(self, master: Tensors, key: Key) -> Tensors:
         return master.slice(choice.names(choice.sub_model(self.architecture, key)))
