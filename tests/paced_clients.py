@@ -8,6 +8,7 @@ from typing import Any
 from atoll.core.messages import Reply, Task
 from atoll.data import Federated
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.local import local_federation
 from atoll.simulation.links import Link, Links, links_for
@@ -21,25 +22,35 @@ SEED = 5
 
 
 def network(
-    data: Federated, workers: int = 0, seed: int = SEED, journal: Journal | None = None, **settings: Any
+    data: Federated,
+    workers: int = 0,
+    seed: int = SEED,
+    journal: Journal | None = None,
+    rules: ExchangeRules | None = None,
+    deadline: float | None = None,
+    **settings: Any,
 ) -> Federation:
     """All clients of `data` on a virtual network with these settings."""
-    own = SimulationSettings(**settings)
-    return local_federation(
-        data, seed, workers, deadline=own.deadline, clock=clock_of(data, seed, own), journal=journal
-    )
+    clock = clock_of(data, seed, SimulationSettings(**settings))
+    return local_federation(data, seed, workers, deadline=deadline, clock=clock, journal=journal, rules=rules)
 
 
 def clock_of(data: Federated, seed: int, settings: SimulationSettings) -> VirtualTime:
     return VirtualTime(settings, links_for(settings, seed, data.names), seed)
 
 
-def paced(macs_per_second: Mapping[str, float], links: Mapping[str, Link] | None = None, **settings: Any) -> Federation:
+def paced(
+    macs_per_second: Mapping[str, float],
+    links: Mapping[str, Link] | None = None,
+    rules: ExchangeRules | None = None,
+    deadline: float | None = None,
+    **settings: Any,
+) -> Federation:
     """A serial engine whose clients only compute, at these speeds; or with links of one's own."""
     found = {name: Link(speed=speed) for name, speed in macs_per_second.items()} | dict(links or {})
     own = SimulationSettings(**settings)
     clock = VirtualTime(own, Links(found, ""), SEED)
-    return local_federation(DATA, SEED, 0, deadline=own.deadline, clock=clock)
+    return local_federation(DATA, SEED, 0, deadline=deadline, clock=clock, rules=rules)
 
 
 def now(federation: Federation) -> float:

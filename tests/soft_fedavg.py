@@ -11,7 +11,7 @@ from atoll.rng import Generator
 
 
 class SoftFedAvg(FedAvg):
-    takes_late = True
+    late = ("use",)
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
+from atoll.federation.exchange import ExchangeRules, Late
 from atoll.methods import find_method
 from atoll.methods.base import Method, MethodConfig
 from atoll.registry import names
@@ -45,11 +46,24 @@ class EngineSettings(BaseModel):
     name: str = "local"  # a registered engine: local, flower, ray, ...
     workers: int | None = Field(default=None, ge=0)  # None: one per core; 0: everything in this process
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    deadline: float | None = Field(default=None, gt=0)  # seconds that a round waits for its replies
+    # Replies that an exchange waits for: a share of the participating clients, late ones that are used included.
+    quorum: float = Field(default=1.0, gt=0, le=1)
+    # Seconds that each wait for replies lasts, on the virtual network its own. None: no end; real sites: two hours.
+    deadline: float | None = Field(default=None, gt=0, le=1e9)
+    late: Late | None = None  # what becomes of late replies, as far as the method can; None: as the method does best
+    fair: int = Field(default=0, ge=0)  # a client that was left out this many times in a row is waited for; 0: never
     ray_address: str | None = None  # ray: host:port of a cluster's head; None: a cluster of this machine alone
     federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
     sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected
     wait: float = Field(default=90.0, gt=0)  # flower: seconds that are waited for a site that is not connected
+
+    def rules(self, late: Sequence[Late], deadline: float | None = None) -> ExchangeRules:
+        """How long exchanges wait, for a method that can do this with late replies, what it does best first.
+
+        `deadline` is the engine's own, where the settings have none.
+        """
+        wait = deadline if self.deadline is None else self.deadline
+        return ExchangeRules(self.quorum, wait, self.late or late[0], self.fair)
 
     @field_validator("name")
     @classmethod

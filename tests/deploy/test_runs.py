@@ -91,7 +91,7 @@ def test_a_killed_link_is_survived_or_resumed_to_the_same_result(
 
 def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined: Deployment, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    program = Program(arguments(joined, run, 14, "--set", "fedavg.quorum=0.6"), tmp_path / "run.out")
+    program = Program(arguments(joined, run, 14, "--set", "engine.quorum=0.6"), tmp_path / "run.out")
     south = joined.programs["south"]
     connected = south.text().count("connected to")
     reaches(program, run, 1)

@@ -14,6 +14,7 @@ from atoll.core.messages import Reply, Task
 from atoll.data import Federated
 from atoll.errors import RunDamaged
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.local import SerialTransport
 from atoll.federation.transport import Envelope, Outcome
@@ -59,7 +60,9 @@ class Counting(SerialTransport):
 def opened(folder: Path, deadline: float | None = None, slow: tuple[str, ...] = ()) -> Federation:
     folder.mkdir(exist_ok=True)
     clients = [DATA.info(name) for name in DATA.names]
-    return Federation(Counting(DATA, slow), clients, deadline=deadline, journal=Journal(folder / "journal"))
+    return Federation(
+        Counting(DATA, slow), clients, rules=ExchangeRules(deadline=deadline), journal=Journal(folder / "journal")
+    )
 
 
 def transport(federation: Federation) -> Counting:

@@ -20,6 +20,7 @@ from atoll import search
 from atoll.core.messages import Task
 from atoll.errors import AtollError
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.local import local_federation, scratch_folder
 from atoll.testing import made_table
 from programs import children_of
@@ -111,14 +112,14 @@ def test_a_worker_killed_while_idle_is_replaced(workers: Federation) -> None:
 
 def test_a_hung_client_costs_its_deadline_and_its_process(workers: Federation) -> None:
     before = processes(workers)
-    workers.deadline = 5.0
+    workers.rules = ExchangeRules(deadline=5.0)
     try:
         start = time.monotonic()
         tasks = [task(ONE, "dawdle", seconds=600, value=0)] + [task(name, "echo", value=1) for name in DATA.names[1:]]
         hung, *others = workers.map(tasks)
         assert time.monotonic() - start < 60
     finally:
-        workers.deadline = None
+        workers.rules = ExchangeRules()
     assert hung.error == "no reply within 5 s" and all(reply.payload == {"value": 1} for reply in others)
     (again,) = workers.map([task(ONE, "echo", value=2)])
     assert again.payload == {"value": 2}

@@ -17,6 +17,7 @@ from atoll.core.messages import Task
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.local import clients_of, local_federation
 from atoll.federation.ray import QUIET, RayTransport
@@ -69,7 +70,9 @@ def cluster() -> Iterator[str]:
 def on_ray(
     data: Federated, seed: int, workers: int, deadline: float | None = None, address: str | None = None
 ) -> Federation:
-    return Federation(RayTransport(data, seed, workers, address=address), *clients_of(data), deadline)
+    return Federation(
+        RayTransport(data, seed, workers, address=address), *clients_of(data), rules=ExchangeRules(deadline=deadline)
+    )
 
 
 class TestKillOnRay(JournalContract):

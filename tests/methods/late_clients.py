@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from atoll.core.messages import Payload, Schema, Task, Tensors
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.transport import Envelope, Outcome, Transport
 from atoll.methods.fedrl import FedRL, FedRLConfig, FedRLState
 from atoll.rng import stream
@@ -20,8 +21,11 @@ Odd = Callable[[Outcome], list[Outcome]]
 class LateFederation(ScriptedFederation):
     """Replies of clients in `held` stay under way until they are taken out of it; `odd` changes what arrives."""
 
-    def __init__(self, names: Sequence[str], answer: Callable[[Task], Payload], schema: Schema, rows: int = 10) -> None:
+    def __init__(
+        self, names: Sequence[str], answer: Callable[[Task], Payload], schema: Schema, rows: int = 10, **rules: Any
+    ) -> None:
         super().__init__(names, answer, schema, rows)
+        self.rules = ExchangeRules(**{"late": "compensate", **rules})
         self.held: set[str] = set()
         self.odd: Odd = lambda outcome: [outcome]
         inner = self.transport
@@ -83,8 +87,8 @@ def answering(values: dict[str, float], correct: dict[str, int]) -> Any:
     return answer
 
 
-def federation_of(values: dict[str, float], correct: dict[str, int] | None = None) -> LateFederation:
-    return LateFederation(list(values), answering(values, correct or dict.fromkeys(values, 5)), SCHEMA)
+def federation_of(values: dict[str, float], correct: dict[str, int] | None = None, **rules: Any) -> LateFederation:
+    return LateFederation(list(values), answering(values, correct or dict.fromkeys(values, 5)), SCHEMA, **rules)
 
 
 def play(method: FedRL, federation: LateFederation, state: FedRLState | None = None) -> tuple[FedRLState, Any]:

@@ -81,7 +81,7 @@ def test_a_round_without_any_model_changes_nothing() -> None:
         _step(_method(), {"one": None, "two": None}, {"one": 10, "two": 30})
 
 
-def test_a_round_ends_by_quorum_and_a_late_model_is_thrown_away() -> None:
+def test_a_round_ends_by_quorum_and_a_late_model_is_dropped() -> None:
     """Two of three are enough: the mean of 2 and 4. The third is not asked again before it has answered."""
     values = {"one": 2.0, "two": 4.0, "late": 100.0}
     asked: list[list[str]] = [[], [], [], []]
@@ -93,8 +93,8 @@ def test_a_round_ends_by_quorum_and_a_late_model_is_thrown_away() -> None:
         weights = task.payload["weights"]
         return {"weights": Tensors({name: np.full_like(array, values[task.client]) for name, array in weights.items()})}
 
-    federation = LateFederation(list(values), answer, SCHEMA)
-    method = _method(quorum=0.6, average="equal")
+    federation = LateFederation(list(values), answer, SCHEMA, late="drop", quorum=0.6)
+    method = _method(average="equal")
     state = method.init(federation, stream(1, "init"))
     means, fates = [], []
     for number in (1, 2, 3):

@@ -19,16 +19,16 @@ SMALL = {"channels": 2, "cells": 1, "batch": 8, "policy_lr": 0.1, "lr": 0.1, "ro
 NETWORKS: dict[str, dict[str, Any]] = {
     "heavy": {"simulation": {"staleness": "heavy"}},
     # A quorum of half of them leaves the replies of slow clients under way.
-    "slow": {"simulation": {"bandwidth": 20_000.0, "speed": [1e6, 1e8]}, "fedrl": {"quorum": 0.5}},
+    "slow": {"simulation": {"bandwidth": 20_000.0, "speed": [1e6, 1e8]}, "engine": {"quorum": 0.5}},
     "later": {"simulation": {"staleness": "heavy", "staleness_after": 2}},
     "drops": {"simulation": {"staleness": "light", "dropout": 0.3}},
 }
 
 
-def experiment(name: str, workers: int = 0, **own: Any) -> Any:
+def experiment(name: str, workers: int = 0, late: str | None = None, **own: Any) -> Any:
     tables = NETWORKS[name]
-    settings = {**SMALL, **tables.get("fedrl", {}), **own}
-    raw = {"method": "fedrl", "data": {"name": "in-memory"}, "engine": {"workers": workers}, "fedrl": settings}
+    engine = {"workers": workers, **tables.get("engine", {}), **({} if late is None else {"late": late})}
+    raw = {"method": "fedrl", "data": {"name": "in-memory"}, "engine": engine, "fedrl": {**SMALL, **own}}
     return resolve({**raw, "simulation": tables["simulation"]})
 
 
@@ -73,29 +73,30 @@ def test_any_number_of_workers(tmp_path: Path) -> None:
 
 
 def test_the_heavy_mix_arrives(tmp_path: Path) -> None:
-    """All are asked in every round; of the ages that arrive, those up to the threshold count, the others are thrown."""
+    """All are asked in every round; of the ages that arrive, those up to the threshold count, others do not."""
     run = launch.start(experiment("heavy", rounds=12, retrain=0), tmp_path / "run", data=made_images(clients=8, side=6))
     rounds = [event["metrics"] for event in run.rounds]
     assert all(metrics["asked"] == 8 for metrics in rounds)
     ages = [sum(metrics["ages"][age] for metrics in rounds) for age in range(3)]
-    thrown = sum(metrics["thrown"] for metrics in rounds)
-    assert min(ages) > 5 and thrown > 0 and ages[1] > ages[2]
-    total = run.result["ledger"]["replies"]
-    assert total["late"] == ages[1] + ages[2] and total["stale"] == thrown
+    discarded = sum(metrics["discarded"] for metrics in rounds)
+    assert min(ages) > 5 and discarded > 0 and ages[1] > ages[2]
+    counts = [event["ledger"]["replies"] for event in run.rounds]
+    assert sum(one["late"] for one in counts) == ages[1] + ages[2]
+    assert sum(one["stale"] for one in counts) == discarded
 
 
-@pytest.mark.parametrize("stale", ["use", "throw"])
-def test_other_rules_for_late_replies(stale: str, tmp_path: Path) -> None:
-    run = launch.start(experiment("heavy", stale=stale), tmp_path / "run", data=made_images(clients=5, side=6))
-    late = sum(sum(event["metrics"].get("ages", [0])[1:]) for event in run.rounds)
-    assert (late > 0) == (stale == "use")
+@pytest.mark.parametrize("late", ["use", "drop"])
+def test_other_rules_for_late_replies(late: str, tmp_path: Path) -> None:
+    run = launch.start(experiment("heavy", late=late), tmp_path / "run", data=made_images(clients=5, side=6))
+    used = sum(sum(event["metrics"].get("ages", [0])[1:]) for event in run.rounds)
+    assert (used > 0) == (late == "use")
 
 
 def test_all_rules_can_share_a_warm_up(tmp_path: Path) -> None:
     """Fig. 8: without staleness until the search begins, so every rule starts it from the same supernet."""
     runs = [
-        launch.start(experiment("later", stale=stale), tmp_path / stale, data=made_images(clients=5, side=6))
-        for stale in ("compensate", "use", "throw")
+        launch.start(experiment("later", late=late), tmp_path / late, data=made_images(clients=5, side=6))
+        for late in ("compensate", "use", "drop")
     ]
     events = [[{**event, "wall_seconds": 0} for event in run.rounds] for run in runs]
     assert all(event["metrics"]["ages"] == [5, 0, 0] for event in events[0][:2])
@@ -111,19 +112,20 @@ def test_slow_clients_are_asked_when_they_are_free(tmp_path: Path) -> None:
 
 def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> None:
     """Rounds pass without an update until replies come; who is busy is not asked again."""
-    own = {**SMALL, "retrain": 0, "deadline": 0.2, "rounds": 16}
-    data, tables = made_images(clients=3, side=6), {"simulation": {"speed": 1e6}}
+    own = {**SMALL, "retrain": 0, "rounds": 16}
+    data = made_images(clients=3, side=6)
+    tables: dict[str, Any] = {"simulation": {"speed": 1e6}, "engine": {"deadline": 0.2}}
     run = atoll.search("fedrl", data, out=tmp_path / "run", workers=0, settings=tables, **own)
     rounds = [event["metrics"] for event in run.rounds]
     assert rounds[0]["asked"] == 3 and "accuracy" not in rounds[0] and rounds[1]["asked"] == 0
-    heard = [sum(metrics["ages"]) + metrics["thrown"] for metrics in rounds]
-    assert max(heard) > 0 and all(("accuracy" in m) == (sum(m["ages"]) > 0) for m in rounds)
+    received = [sum(metrics["ages"]) + metrics["discarded"] for metrics in rounds]
+    assert max(received) > 0 and all(("accuracy" in m) == (sum(m["ages"]) > 0) for m in rounds)
 
 
 def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
     """Replies that are always too late would leave the supernet as it was drawn, after a search that seems to work."""
-    own = {**SMALL, "retrain": 0, "deadline": 0.05, "rounds": 8}
-    tables = {"simulation": {"speed": 1e6}}
+    own = {**SMALL, "retrain": 0, "rounds": 8}
+    tables: dict[str, Any] = {"simulation": {"speed": 1e6}, "engine": {"deadline": 0.05}}
     with pytest.raises(Paused, match=r"whole search .*fedrl\.threshold") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
     assert not pause.value.resumable

@@ -28,7 +28,7 @@ def test_gradients_are_averaged_over_all_replies_and_zero_where_nothing_was_draw
         assert np.allclose(change, wanted, atol=1e-6), name
         seen.add(wanted)
     assert seen == {0.0, 1.0, 2.0, 3.0}
-    assert metrics["ages"] == [2, 0, 0] and metrics["thrown"] == 0 and metrics["asked"] == 2
+    assert metrics["ages"] == [2, 0, 0] and metrics["discarded"] == 0 and metrics["asked"] == 2
 
 
 def test_the_policy_ascent_states_by_equations_9_and_10() -> None:
@@ -86,7 +86,8 @@ def test_policy_only_leaves_the_weights_alone_after_the_warm_up() -> None:
 
 
 def test_larger_sub_models_go_over_faster_links_and_keys_are_kept_for_who_got_them() -> None:
-    method, federation = make(quorum=0.25), federation_of({"slow": 0.0, "fast": 0.0, "middle": 0.0, "quick": 0.0})
+    method = make()
+    federation = federation_of({"slow": 0.0, "fast": 0.0, "middle": 0.0, "quick": 0.0}, quorum=0.25)
     federation.rates(slow=1.0, fast=4.0, middle=2.0, quick=3.0)
     federation.held = {"slow", "fast", "middle"}
     after, metrics = play(method, federation)

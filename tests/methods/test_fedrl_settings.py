@@ -34,25 +34,6 @@ def test_what_was_set_is_not_altered() -> None:
     assert (config.warmup, config.retrain) == (3, 5)
 
 
-@pytest.mark.parametrize(
-    ("quorum", "asked", "needed"),
-    [
-        (1.0, 10, 10),
-        (0.8, 10, 8),
-        (0.8, 4, 4),
-        (0.75, 4, 3),
-        (8, 10, 8),
-        (8, 5, 4),
-        (0.01, 10, 1),
-        (1.0, 0, 0),
-        (0.55, 100, 55),
-    ],
-)
-def test_a_quorum_is_a_share_or_a_number(quorum: float, asked: int, needed: int) -> None:
-    """A number of all 10 clients is a share of those that are asked."""
-    assert fitted(quorum=quorum).replies_needed(asked, 10) == needed
-
-
 def test_a_phase_is_long_enough_when_its_first_reply_can_be_as_late_as_is_allowed_and_count() -> None:
     """Replies two rounds late: asked in round 1, one counts in round 3, so of three rounds only its asking is sure."""
     assert not fitted(warmup=3, threshold=2).ends("warmup", 3) and fitted(warmup=4, threshold=2).ends("warmup", 4)
@@ -74,8 +55,6 @@ def test_rows_that_an_accuracy_is_counted_over() -> None:
 @pytest.mark.parametrize(
     ("settings", "clients", "code", "named"),
     [
-        ({"quorum": 11}, 10, "too-few-clients", ["quorum = 11", "10 clients"]),
-        ({"quorum": 2.5}, 10, "invalid-setting", ["quorum = 2.5"]),
         ({}, 1, "too-few-clients", ["clients = 1"]),
         ({"retrain": 17}, 10, "phase-exceeds-rounds", ["retrain = 17", "16 rounds"]),
         ({"warmup": 14, "retrain": 4}, 10, "phase-exceeds-rounds", ["warmup = 14", "12", "16 rounds"]),
@@ -101,7 +80,7 @@ def test_tables_and_tiny_images_are_refused() -> None:
 
 
 def test_words_are_checked_where_they_stand() -> None:
-    for key, value in (("stale", "keep"), ("correction", "none"), ("transmission", "fast"), ("quorum", "most")):
+    for key, value in (("correction", "none"), ("transmission", "fast")):
         with pytest.raises(ConfigError, match=rf"fedrl\.{key}"):
             resolve({"method": "fedrl", "data": {"name": "digits"}, "fedrl": {key: value}})
 

@@ -51,11 +51,12 @@ def told(found: Run) -> Any:
 
 
 def test_fedavg_by_bus_and_car(logs: Path, tmp_path: Path) -> None:
-    network = {"traces": str(logs), "speed": [1e6, 1e8], "dropout": 0.1, "deadline": 4.0}
+    network = {"traces": str(logs), "speed": [1e6, 1e8], "dropout": 0.1}
+    tables: dict[str, Any] = {"simulation": network, "engine": {"deadline": 4.0}}
     runs = []
     for workers in (0, 2):
         out = tmp_path / str(workers)
-        runs.append(search("fedavg", DATA, out=out, rounds=6, workers=workers, settings={"simulation": network}))
+        runs.append(search("fedavg", DATA, out=out, rounds=6, workers=workers, settings=tables))
     assert told(runs[0]) == told(runs[1])
     accounts = [event["ledger"] for event in runs[0].rounds]
     clocks = [event["simulation"] for event in runs[0].rounds]
@@ -91,7 +92,7 @@ def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_p
     out = tmp_path / "run"
     cases: list[tuple[dict[str, Any], type[AtollError], str, str]] = [
         ({"simulation": {"staleness": "heavy"}}, ConfigError, "staleness-not-used", "fedavg"),
-        ({"simulation": {}, "engine": {"deadline": 5.0}}, ConfigError, "deadline-not-virtual", "simulation.deadline"),
+        ({"engine": {"late": "use"}}, ConfigError, "late-not-used", "engine.late = 'use'"),
         ({"simulation": {"traces": str(tmp_path / "nowhere")}}, DataError, "no-such-traces", "nowhere"),
         ({"simulation": {"traces": str(logs), "transport": ["tram"]}}, ConfigError, "unknown-transport", "'tram'"),
     ]
@@ -119,7 +120,11 @@ def test_a_log_that_changed_is_noticed(logs: Path, tmp_path: Path, monkeypatch: 
 # -- replies in flight between rounds --------------------------------------------------------------------------------
 
 ROUNDS = 7
-MIXES = [{}, {"staleness": "heavy"}, {"dropout": 0.3, "deadline": 1.5}]
+MIXES: list[tuple[dict[str, Any], float | None]] = [
+    ({}, None),
+    ({"staleness": "heavy"}, None),
+    ({"dropout": 0.3}, 1.5),
+]
 
 
 class _Asleep:
@@ -134,7 +139,7 @@ class _Asleep:
 
 def soft(
     folder: Path,
-    network: dict[str, Any],
+    network: tuple[dict[str, Any], float | None],
     workers: int = 0,
     stop_after: int | None = None,
     watcher: _Asleep | None = None,
@@ -144,7 +149,8 @@ def soft(
         {"method": "fedavg", "data": {"name": "in-memory"}, "fedavg": {"rounds": ROUNDS, "hidden": [8]}}
     )
     method = SoftFedAvg(experiment.settings.fitted(DATA.schema, 5), DATA.schema)  # type: ignore[arg-type]
-    own = SimulationSettings(bandwidth=2000.0, speed=[2e4, 1e6], **network)
+    settings, deadline = network
+    own = SimulationSettings(bandwidth=2000.0, speed=[2e4, 1e6], **settings)
     directory = (
         RunDirectory.reopen(folder)
         if folder.exists()
@@ -152,7 +158,7 @@ def soft(
     )
     clock = VirtualTime(own, links_for(own, 1, DATA.names), 1)
     preload = ["atoll.methods.fedavg"]
-    local = local_federation(DATA, 1, workers, deadline=own.deadline, preload=preload, clock=clock)
+    local = local_federation(DATA, 1, workers, deadline=deadline, preload=preload, clock=clock)
     with directory, local as federation:
         loop = Loop(method, lambda client: DATA.preparation, 1, ROUNDS, 3, federation, directory, watcher)
         if stop_after is not None:
@@ -165,7 +171,9 @@ def soft(
 
 
 @pytest.mark.parametrize("network", MIXES)
-def test_stopped_with_replies_in_flight_and_resumed(tmp_path: Path, network: dict[str, Any]) -> None:
+def test_stopped_with_replies_in_flight_and_resumed(
+    tmp_path: Path, network: tuple[dict[str, Any], float | None]
+) -> None:
     whole = soft(tmp_path / "whole", network)
     assert whole is not None
     late = [lateness for event in whole.rounds for _, lateness, _ in event["metrics"]["who"] if lateness]

@@ -80,7 +80,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"staleness": [1e308, 1e308]}, "invalid-setting", "simulation.staleness = [1e+308, 1e+308]"),
     ({"bandwidth": 1e-320}, "invalid-setting", "simulation.bandwidth = 1e-320"),
     ({"bandwidth": 1.0, "latency": 1.7e308}, "invalid-setting", "simulation.latency = 1.7e+308"),
-    ({"deadline": 0}, "invalid-setting", "simulation.deadline = 0"),
+    ({"deadline": 5}, "unknown-setting", "simulation.deadline"),
 ]
 
 

@@ -3,7 +3,8 @@
 The contract (`atoll.testing.EngineContract` tests it):
 
 1. `receive(at_least=k)` waits for k replies to the LAST send's tasks; late ones that arrive meanwhile come along.
-   Order: older rounds first, then task order, never order of arrival.
+   `collect` waits as the engine's rules say (`exchange.py`). Order: older rounds first, then task order, never order of
+   arrival.
 2. A failed, silent or rejected client is a `Reply` with `error`; nothing raises, nothing hangs. A quorum that can no
    longer be met returns what there is.
 3. A client does one task at a time; its memory persists between tasks, and a failed task leaves it unchanged.
@@ -15,12 +16,13 @@ An engine adds a `Transport` and the list of its clients. `dispatcher.py` does t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from atoll.core.ledger import Ledger
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
 from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
+from atoll.federation.exchange import Enough, ExchangeRules, Late
 from atoll.federation.journal import Journal
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
@@ -34,14 +36,15 @@ class Federation:
         transport: Transport,
         clients: Sequence[ClientInfo],
         benchmark: Sequence[ClientInfo] = (),
-        deadline: float | None = None,
+        rules: ExchangeRules | None = None,
         clock: Clock | None = None,
         journal: Journal | None = None,
         held_out: Sequence[ClientInfo] = (),
     ) -> None:
-        """`deadline`: seconds that each wait for replies lasts at most, by the clock. Without a `clock`: real time."""
+        """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
-        self.deadline = deadline
+        self.rules = rules or ExchangeRules()
+        self._left_out: dict[str, int] = {}  # exchanges in a row in which a client's replies were not used
         self._clock = RealTime() if clock is None else clock
         self._clients = self._clock.clients(clients)
         self._benchmark, self._held_out = list(benchmark), list(held_out)
@@ -94,21 +97,96 @@ class Federation:
         After a send of nothing, because all clients are busy, late replies are counted instead.
         """
         self._dispatcher.open_call()
-        self._clock.wait(self._dispatcher, at_least, _limit(self.deadline if deadline is None else deadline))
-        replies = [self._dispatcher.deliver(order) for order in sorted(self._dispatcher.done)]
+        last = self._dispatcher.last_send
+        counted = frozenset(last or self._clock.in_flight(self._dispatcher))
+        needed = len(last) if at_least is None else at_least
+        return list(self._received(Enough(counted, needed, failures_count=True), deadline).values())
+
+    def _received(
+        self, enough: Enough, deadline: float | None = None, own: Collection[int] | None = None
+    ) -> dict[int, Reply]:
+        """Wait, and take what has arrived, by the orders of the tasks: all of it, or replies to these tasks only."""
+        limit = self.rules.limit if deadline is None else deadline
+        self._clock.wait(self._dispatcher, enough, limit)
+        done = sorted(order for order in self._dispatcher.done if own is None or order in own)
+        replies = {order: self._dispatcher.deliver(order) for order in done}
         self._dispatcher.close_call()
         return replies
 
     def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
-        """Send tasks and stream all their replies, in task order, until the federation's deadline."""
+        """Send tasks and stream all their replies, in task order, until the deadline."""
         self._dispatcher.open_call()
         orders = self._dispatcher.enter(tasks)
-        for order in self._clock.stream(self._dispatcher, orders, _limit(self.deadline)):
+        for order in self._clock.stream(self._dispatcher, orders, self.rules.limit):
             yield self._dispatcher.deliver(order)
 
-    def collect(self, tasks: Sequence[Task], minimum: int = 1, what: str = "a usable reply") -> Replies:
-        """Send tasks and stream the good replies, in task order; see `Replies` for what becomes of the bad ones."""
-        return Replies(self.map(tasks), len({task.client for task in tasks}), minimum, what)
+    def collect(
+        self,
+        tasks: Sequence[Task],
+        minimum: int = 1,
+        what: str = "a usable reply",
+        *,
+        takes_late: bool = False,
+        participating: int | None = None,
+    ) -> Replies:
+        """Send tasks and give the good replies, in task order; see `Replies` for what becomes of the bad ones.
+
+        It waits as the engine's rules say. Clients that are busy with an earlier exchange are not asked; the quorum is
+        a share of all these tasks, or of `participating` if the method has left busy clients out itself. An exchange
+        that `takes_late` gets late replies first, unless the rules drop them: their `round` is that of their task.
+        """
+        clients = len({task.client for task in tasks})
+        in_order = self.rules.in_order and not self._clock.holds_back
+        tests = self._clock.tests_take_no_time and all(task.test_evaluation for task in tasks)
+        if in_order or (tests and tasks):
+            return Replies(self.map(tasks), clients, minimum, what)
+        return Replies(self._exchange(tasks, takes_late, participating or len(tasks)), clients, minimum, what)
+
+    def _exchange(self, tasks: Sequence[Task], takes_late: bool, participating: int) -> Iterator[Reply]:
+        """An exchange that ends with a quorum. Not streamed: who is part of it is known at its end only."""
+        takes_late = takes_late and self.rules.late != "drop"
+        asked = [task for task in tasks if task.client not in self.busy]
+        while tasks and not asked and not takes_late:  # all are busy: the first ones that are done are asked
+            self._dispatcher.open_call()
+            self._dispatcher.enter([])
+            waiting = frozenset(self._clock.in_flight(self._dispatcher))
+            done = self._received(Enough(waiting, 1, failures_count=True), own=self._expected(frozenset()))
+            self._drop(done.values())
+            asked = [task for task in tasks if task.client not in self.busy]
+            if not done and not asked:
+                return  # not even one of them within the deadline
+        self.send(asked)
+        self._dispatcher.open_call()
+        sent, in_flight = frozenset(self._dispatcher.last_send), self._clock.in_flight(self._dispatcher)
+        counted = sent | in_flight.keys() if takes_late else sent
+        overdue = {client for client, times in self._left_out.items() if 0 < self.rules.fair <= times}
+        awaited = frozenset(order for order in counted & in_flight.keys() if in_flight[order].client in overdue)
+        enough = Enough(counted, self.rules.needed(participating), awaited, expires=self.rules.late == "drop")
+        replies = self._received(enough, own=None if takes_late else self._expected(sent))
+        used = [reply for order, reply in replies.items() if takes_late or order in sent]
+        self._drop(reply for order, reply in replies.items() if not takes_late and order not in sent)
+        answered = {reply.task.client for reply in used if reply.ok}
+        for client in {task.client for task in (*tasks, *in_flight.values())}:
+            self._left_out[client] = 0 if client in answered else self._left_out.get(client, 0) + 1
+        yield from used
+
+    def _expected(self, sent: frozenset[int]) -> frozenset[int] | None:
+        """What an exchange without late replies takes: where they are of use to a later one, its own only."""
+        return None if self.rules.late == "drop" else sent
+
+    def _drop(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            if reply.ok:
+                self.forget(reply)
+
+    def wait_for_all(self) -> None:
+        """The search is over: from here on every exchange waits for all replies, and late ones are dropped."""
+        self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0)
+
+    @property
+    def late(self) -> Late:
+        """What becomes of late replies: a method that can use them must know how."""
+        return self.rules.late
 
     def forget(self, reply: Reply) -> None:
         """The method has discarded a late reply as stale."""
@@ -137,11 +215,12 @@ class Federation:
 
     def snapshot(self) -> Payload:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
-        return self._dispatcher.snapshot()
+        return self._dispatcher.snapshot() | {"left_out": dict(self._left_out)}
 
     def restore(self, snapshot: Payload) -> None:
         """Continue from a snapshot: tasks in flight are started again and give the same outcomes."""
-        self._dispatcher.restore(snapshot)
+        self._left_out = dict(snapshot["left_out"])
+        self._dispatcher.restore({name: value for name, value in snapshot.items() if name != "left_out"})
 
     def saved(self, snapshot: Payload) -> None:
         """A checkpoint with this snapshot is on the disk."""
@@ -155,7 +234,3 @@ class Federation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _limit(deadline: float | None) -> float:
-    return math.inf if deadline is None else deadline

@@ -20,6 +20,7 @@ from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
 from atoll.federation.client_cache import ClientCache
+from atoll.federation.exchange import Enough
 from atoll.federation.journal import Journal
 from atoll.federation.transport import (
     Envelope,
@@ -37,6 +38,9 @@ UNEXPECTED_REPLIES = 10  # that a round reports: endless junk must not fill the 
 class Clock(Protocol):
     """Decides when outcomes arrive. Serves one dispatcher, which calls it and passes itself."""
 
+    holds_back: bool  # replies may come late although their exchange waits for all
+    tests_take_no_time: bool  # test evaluations are always answered at once, also by busy clients
+
     def begin(self, dispatcher: Dispatcher, tried: int) -> None:
         """A round begins, which has failed `tried` times before the run paused."""
 
@@ -50,8 +54,12 @@ class Clock(Protocol):
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
 
-    def wait(self, dispatcher: Dispatcher, at_least: int | None, limit: float) -> None:
-        """Return when `at_least` replies to the last send have arrived (None: all), or after `limit` seconds."""
+    def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        """The tasks whose replies have not arrived, by their orders. The clock may know of some that are done."""
+        ...
+
+    def wait(self, dispatcher: Dispatcher, enough: Enough, limit: float) -> None:
+        """Return when enough replies have arrived, or after `limit` seconds."""
 
     def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
         """Each of these orders in turn, as soon as it is done; after `limit` seconds the rest are failures."""
@@ -76,6 +84,9 @@ class Clock(Protocol):
 class RealTime:
     """An outcome arrives when the transport reports it. Seconds are those of the machine's clock."""
 
+    holds_back = False
+    tests_take_no_time = False
+
     def begin(self, dispatcher: Dispatcher, tried: int) -> None:
         """A round that is tried again is the same round."""
 
@@ -89,21 +100,26 @@ class RealTime:
         reply, fate = dispatcher.check(envelope, outcome)
         dispatcher.arrive(envelope.order, reply, fate, outcome.size)
 
-    def wait(self, dispatcher: Dispatcher, at_least: int | None, limit: float) -> None:
+    def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        return {order: envelope.task for order, envelope in (*dispatcher.waiting.items(), *dispatcher.working.items())}
+
+    def wait(self, dispatcher: Dispatcher, enough: Enough, limit: float) -> None:
         if dispatcher.replayed:
             dispatcher.feed()
             return
-        counted = dispatcher.last_send or {*dispatcher.waiting, *dispatcher.working}
-        wanted = len(dispatcher.last_send) if at_least is None else min(at_least, len(counted))
         end = time.monotonic() + limit
-        while len(counted & dispatcher.done.keys()) < wanted:
+        while not enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}):
             dispatcher.feed()
             left = end - time.monotonic()
             if left <= 0:
                 break
             dispatcher.collect(left)
-        dispatcher.feed()
-        dispatcher.collect(0)
+        if enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}) or not enough.expires:
+            dispatcher.feed()
+            dispatcher.collect(0)
+            return
+        for order in sorted(set(enough.counted) & {*dispatcher.waiting, *dispatcher.working}):
+            dispatcher.give_up(order, f"no reply within {limit:g} s")
 
     def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
         dispatcher.feed(streaming=True)  # before the clock starts: an engine may have to start its processes first
@@ -121,8 +137,7 @@ class RealTime:
             yield order
 
     def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        in_progress = (*dispatcher.waiting.values(), *dispatcher.working.values())
-        return frozenset(envelope.task.client for envelope in in_progress)
+        return frozenset(task.client for task in self.in_flight(dispatcher).values())
 
     def forget(self, reply: Reply) -> None:
         pass

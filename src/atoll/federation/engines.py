@@ -48,7 +48,7 @@ class Engine:
     transport: Callable[[str, Path], Transport]  # for the run of this name, which writes to this directory
     benchmark: Sequence[ClientInfo] = ()  # holders of an official test set
     held_out: Sequence[ClientInfo] = ()  # clients whose rows only test the result
-    deadline: float | None = None  # real seconds that each wait for replies lasts
+    deadline: float | None = None  # real seconds that each wait for replies lasts, where the settings have none
     journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
     own_preparation: Callable[[str], Preparation] | None = None  # of a client, for its own model, if it is known here
 

@@ -26,6 +26,7 @@ from atoll.federation import executor
 from atoll.federation.base import Federation
 from atoll.federation.dispatcher import Clock
 from atoll.federation.engines import Engine, Request
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.executor import TaskEncoder, perform, stream_name, words
 from atoll.federation.journal import Journal
 from atoll.federation.transport import Envelope, Outcome, Transport
@@ -45,11 +46,13 @@ def local_federation(
     preload: Sequence[str] = (),
     clock: Clock | None = None,
     journal: Journal | None = None,
+    rules: ExchangeRules | None = None,
 ) -> Federation:
     """All clients of `data` on this machine. The parameters are those of `local_transport` and `Federation`."""
     transport = local_transport(data, seed, workers, device, preload)
     clients, benchmark, held_out = clients_of(data)
-    return Federation(transport, clients, benchmark, deadline, clock, journal, held_out)
+    rules = rules or ExchangeRules(deadline=deadline)
+    return Federation(transport, clients, benchmark, rules, clock, journal, held_out)
 
 
 def local_transport(
@@ -318,6 +321,5 @@ def engine_of(request: Request, transport: Callable[[Federated], Transport]) -> 
         held_out=held_out,
         data=settings,
         about={"digest": federated.digest(), "clients": len(clients), "rows": federated.rows},
-        deadline=request.engine.deadline,
         transport=lambda run, directory: transport(federated),
     )

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from atoll.clients import measurements
 from atoll.core.messages import Array, ClientInfo, Part, Payload, Reply, Schema, Task, Tensors
 from atoll.federation.base import Federation
+from atoll.federation.exchange import Late
 from atoll.rng import Generator
 from atoll.training.augmentation import Augmentation
 
@@ -110,7 +111,7 @@ class Method(ABC, Generic[StateT]):
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
     recommended: ClassVar[str] = "high"  # the pick that most users want
-    takes_late: ClassVar[bool] = False  # True: the method can use replies to tasks of earlier rounds
+    late: ClassVar[tuple[Late, ...]] = ("drop",)  # what it can do with replies to earlier exchanges, the best first
 
     config: Any  # of the class `Config`
 

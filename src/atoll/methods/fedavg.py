@@ -14,7 +14,6 @@ A variant with another local objective is a subclass with a `job` of its own, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
@@ -24,7 +23,6 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.clients import evaluate, evaluate_test, jobs, metrics_of, train_task
-from atoll.federation.replies import Replies
 from atoll.methods.base import (
     Candidate,
     ClientInfo,
@@ -33,7 +31,6 @@ from atoll.methods.base import (
     Method,
     Metrics,
     Payload,
-    Reply,
     Schema,
     Task,
     Tensors,
@@ -64,8 +61,6 @@ class FedAvgConfig(TrainingConfig):
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
     average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client equally
-    # The share of the chosen whose models a round waits for. Below 1 the clock decides who is late: bits may differ.
-    quorum: float = Field(default=1.0, gt=0, le=1)
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     def fitted(self, schema: Schema, clients: int) -> Self:
@@ -109,21 +104,19 @@ class FedAvg(Method[FedAvgState]):
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
-        free = [name for name in infos if name not in federation.busy]  # others are late with an earlier round
-        chosen = [infos[name] for name in choose(free, self.config.fraction, rng)] if free else []
-        mean = Mean()
-        replies = self._replies([self.train_task(state, info) for info in chosen], federation)
-        for reply in replies:
+        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+        mean, trained = Mean(), []
+        for reply in federation.collect([self.train_task(state, info) for info in chosen], what="a usable model"):
             rows = infos[reply.task.client].sizes["train"]
             mean.add(reply.payload["weights"], rows if self.config.average == "weighted" else 1)
+            trained.append(reply.task.client)
         new = replace(state, round=state.round + 1, weights=mean.result())
-        here = [info for info in chosen if info.name not in federation.busy]
-        validation = evaluate(federation, here, self.architecture, new.weights)
+        validation = evaluate(federation, chosen, self.architecture, new.weights)
         error = state.best_error if validation is None else metrics_of(validation)["error"]
         if error <= state.best_error:
             new = replace(new, best=new.weights, best_error=error, best_round=new.round)
         metrics = self._metrics(new, validation, federation)
-        return new, metrics | {"clients": len(here) - len(replies.failures)}
+        return new, metrics | {"clients": len(trained)}
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The network of the last round and, if it is another, that of the best round by validation error."""
@@ -150,21 +143,6 @@ class FedAvg(Method[FedAvgState]):
             **self.extras(),
         }
         return train_task(info, payload, job=self.job)
-
-    def _replies(self, tasks: list[Task], federation: Federation) -> Replies:
-        """All of this round's replies as they stream, or a quorum of them; what comes later is discarded."""
-        what = "a usable model"
-        if self.config.quorum == 1:
-            return federation.collect(tasks, what=what)
-        federation.send(tasks)
-        return Replies(self._in_time(len(tasks), federation), len(tasks), what=what)
-
-    def _in_time(self, asked: int, federation: Federation) -> Iterator[Reply]:
-        for reply in federation.receive(at_least=math.ceil(self.config.quorum * asked) or 1):
-            if reply.round == federation.round:
-                yield reply
-            elif reply.ok:
-                federation.forget(reply)
 
     def _metrics(self, state: FedAvgState, validation: ConfusionCounts | None, federation: Federation) -> Metrics:
         """The new model on validation data and, when it is time, on test data for the report."""

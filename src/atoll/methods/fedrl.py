@@ -8,7 +8,7 @@ answers with the gradient of one batch and how many of its rows were right. In t
      4-9    save theta, alpha; draw a key per client; prune      FedRL._draw
     10-11   larger sub-models over faster links                  FedRL._draw, assign
     12-14   send                                                 FedRL._task
-    15      wait for most clients                                FedRL.step, receive
+    15      wait for most clients                                FedRL.step; the engine's quorum
     16-31   fresh and late replies, delay compensation           FedRL._fold, FedRL._compensated
     32-33   means over the M replies; update alpha and theta     FedRL._update
     34-35   forget what is older than Delta                      _retained
@@ -34,6 +34,7 @@ from atoll.algorithms.sampling import assign
 from atoll.clients import jobs
 from atoll.core.checks import Count, TensorsLike
 from atoll.errors import NotResumable, TooFewReplies
+from atoll.federation.exchange import Late
 from atoll.federation.replies import failure_reasons
 from atoll.methods.base import (
     Array,
@@ -79,7 +80,7 @@ class _Received:
     accuracies: list[float] = field(default_factory=list)
     policy_gradients: list[Array] = field(default_factory=list)  # gradients of log p
     ages: list[int] = field(default_factory=list)
-    thrown: int = 0
+    discarded: int = 0  # too late, or not asked
     errors: list[str | None] = field(default_factory=list)
 
 
@@ -93,7 +94,7 @@ class FedRL(DartsSearch[FedRLState]):
     )
     Config: ClassVar[type[FedRLConfig]] = FedRLConfig
     State: ClassVar[type[FedRLState]] = FedRLState
-    takes_late: ClassVar[bool] = True
+    late: ClassVar[tuple[Late, ...]] = ("compensate", "use", "drop")
     config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
@@ -111,15 +112,12 @@ class FedRL(DartsSearch[FedRLState]):
         everyone, busy = federation.clients(), federation.busy
         asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
-        federation.send(tasks)
-        needed = self.config.replies_needed(len(asked), len(everyone)) or 1  # if no client is free, one will be
+        replies = federation.collect(tasks, minimum=0, takes_late=True, participating=len(everyone))
         received = _Received()
-        while replies := federation.receive(at_least=needed, deadline=self.config.deadline):
-            for reply in replies:
-                state = self._fold(received, reply, state, federation)
-            if received.ages or not federation.busy or (received.thrown and not asked):
-                break
-            needed = 1  # nothing of use so far: wait for the next client still at work
+        for reply in replies:
+            state = self._fold(received, reply, state, federation)
+        for failure in replies.failures:
+            state = self._fold(received, failure, state, federation)
         if asked and not received.ages and not state.past_keys[str(federation.round)]:
             raise _no_replies(len(asked), received.errors)
         new = _retained(self._update(state, received, phase), federation.round + 1 - self.config.threshold)
@@ -183,17 +181,18 @@ class FedRL(DartsSearch[FedRLState]):
         gradient: Mapping[str, Array] = reply.payload["gradient"]
         if self.config.bound is not None:
             gradient = clip_gradient(gradient, self.config.bound)
-        usable = key is not None and age <= self.config.threshold and (age == 0 or self.config.stale != "throw")
-        if usable and age > 0 and self.config.stale == "compensate":
+        usable = key is not None and age <= self.config.threshold
+        if usable and age > 0 and federation.late == "compensate":
             gradient = self._compensated(gradient, state, sent)
             usable = all(np.isfinite(array).all() for array in gradient.values())  # its square may be too large
         if not usable or key is None:
             federation.forget(reply)
-            received.thrown += 1
+            received.discarded += 1
             return after
         received.mean.add(gradient)
         received.accuracies.append(reply.payload["correct"] / reply.task.returns["correct"].maximum)
-        received.policy_gradients.append(self._policy_gradient(key, state, sent, late=age > 0))
+        corrected = age > 0 and federation.late == "compensate"
+        received.policy_gradients.append(self._policy_gradient(key, state, sent, corrected))
         received.ages.append(age)
         return after
 
@@ -206,10 +205,10 @@ class FedRL(DartsSearch[FedRLState]):
                 for name, array in gradient.items()
             }
 
-    def _policy_gradient(self, key: Array, state: FedRLState, sent: str, late: bool) -> Array:
+    def _policy_gradient(self, key: Array, state: FedRLState, sent: str, corrected: bool) -> Array:
         """Lines 20 and 28: the gradient of log p, corrected for a late key unless late replies are used as they are."""
         then = state.past_alphas[sent]
-        if late and self.config.stale == "compensate":
+        if corrected:
             return reinforce.corrected(key, then, state.alpha, self.config.correction, self.config.compensation)
         return reinforce.log_gradient(then, key)
 
@@ -275,7 +274,7 @@ class FedRL(DartsSearch[FedRLState]):
             **self.policy_metrics(state.alpha),
             "asked": len(tasks),
             "ages": [received.ages.count(age) for age in range(self.config.threshold + 1)],
-            "thrown": received.thrown,
+            "discarded": received.discarded,
         }
         if sizes:
             metrics["size_share"] = float(np.mean(sizes)) / self.size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, Self
 
 from pydantic import Field, field_validator
@@ -39,26 +38,11 @@ class FedRLConfig(DartsConfig):
     baseline: float = Field(default=0.99, ge=0, le=1)  # share of the new mean in Eq. 9
     policy_only: bool = False  # after the warm-up the weights stay as they are (Fig. 5)
 
-    # Late replies
-    quorum: float = Field(
-        default=1.0, gt=0
-    )  # replies a round waits for: up to 1 a share of those asked, above a number
-    deadline: float | None = Field(default=None, gt=0)  # seconds a round waits for them; None: the engine's
+    # Late replies; what becomes of them is a setting of the engine
     threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are discarded
-    stale: Literal["compensate", "use", "throw"] = "compensate"
     correction: Correction = "exact"  # of the policy's gradient, when compensating
     compensation: float = Field(default=0.1, ge=0)  # lambda
     transmission: Rule = "adaptive"  # who gets which sub-model: larger ones over faster links, at random, as drawn
-
-    @field_validator("quorum")
-    @classmethod
-    def _share_or_number(cls, value: float) -> float:
-        if value > 1 and value != int(value):
-            raise ConfigError(
-                f"quorum = {value}: give a share of the clients up to 1, or a whole number of them",
-                code="invalid-setting",
-            )
-        return value
 
     @field_validator("policy_betas")
     @classmethod
@@ -71,11 +55,6 @@ class FedRLConfig(DartsConfig):
         if clients < 2:
             raise ConfigError(
                 "clients = 1: sub-models are compared with each other; give two clients or more", code="too-few-clients"
-            )
-        if self.quorum > clients:
-            raise ConfigError(
-                f"quorum = {self.quorum:g}: there are {clients} clients; give at most {clients}, or a share up to 1",
-                code="too-few-clients",
             )
         whole = super().fitted(schema, clients)
         warmup = self.warmup if self.warmup is not None else whole.search_rounds * 5 // 8
@@ -98,11 +77,6 @@ class FedRLConfig(DartsConfig):
         warmup, whole = self.warmup or 0, self.search_rounds
         first, last = {"warmup": (0, warmup), "both": (0, whole)}.get(phase, (warmup, whole))
         return rounds_done == last and last - first > self.threshold + 1
-
-    def replies_needed(self, asked: int, clients: int) -> int:
-        """How many of those asked a round waits for: of fewer than all, the same share."""
-        share = self.quorum if self.quorum <= 1 else self.quorum / clients
-        return math.ceil(share * asked - 1e-9)
 
     def rows(self, info: ClientInfo) -> int:
         """Rows that a client's accuracy is counted over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
+from atoll.federation.exchange import Late
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
@@ -146,7 +147,7 @@ def _open(
     prepare_environment()  # every process of a run computes with one thread
     single_thread()
     method = find_method(experiment.method)
-    _refuse_network(experiment, method.takes_late)
+    _refuse_late(experiment, method.late)
     refuse_pointless(experiment.stop, experiment.settings.rounds)
     request = Request(
         experiment.engine,
@@ -164,18 +165,19 @@ def _open(
     return found
 
 
-def _refuse_network(experiment: Experiment, takes_late: bool) -> None:
-    """A virtual network that does not fit the experiment's other settings."""
-    network = experiment.simulation
-    if network is not None and experiment.engine.deadline is not None:
+def _refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:
+    """Settings for late replies that the method cannot follow."""
+    asked, network = experiment.engine.late, experiment.simulation
+    if asked is not None and asked not in able:
+        ways = " or ".join(map(repr, able))
         raise ConfigError(
-            "engine.deadline counts real seconds, the virtual network its own; set simulation.deadline",
-            code="deadline-not-virtual",
+            f"engine.late = {asked!r}: method {experiment.method} can only {ways} late replies; set one of these",
+            code="late-not-used",
         )
-    if network is not None and network.staleness is not None and not takes_late:
+    if network is not None and network.staleness is not None and able == ("drop",):
         raise ConfigError(
-            f"simulation.staleness: method {experiment.method} makes no use of late replies, only fedrl does; set "
-            "simulation.dropout or simulation.deadline",
+            f"simulation.staleness: method {experiment.method} drops late replies, only fedrl uses them; set "
+            "simulation.dropout or engine.deadline",
             code="staleness-not-used",
         )
 
@@ -197,14 +199,15 @@ def _run(
     stop: Stop,
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, engine.schema)
-    clock, deadline, network = None, engine.deadline, experiment.simulation
-    if network is not None and links is not None:
-        clock, deadline = VirtualTime(network, links, experiment.seed), network.deadline
-    journal = Journal(directory.path / "journal") if engine.journal else None
+    network = experiment.simulation
+    rules = experiment.engine.rules(method.late, engine.deadline)
+    virtual = network is not None and links is not None
+    clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
+    # In real time the machine decides which replies are late: a resumed run must count the same ones.
+    timed = not virtual and (not rules.in_order or rules.deadline is not None)
+    journal = Journal(directory.path / "journal") if engine.journal or timed else None
     transport = engine.transport(run, directory.path)
-    with Federation(
-        transport, engine.clients, engine.benchmark, deadline, clock, journal, engine.held_out
-    ) as federation:
+    with Federation(transport, engine.clients, engine.benchmark, rules, clock, journal, engine.held_out) as federation:
         Loop(
             method,
             _preparations(engine),

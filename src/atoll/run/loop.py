@@ -175,6 +175,7 @@ class Loop:
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
         """The candidates of the method with their final measurements; repeated on failure, as a round is."""
+        self.federation.wait_for_all()
         self.federation.begin(state.round + 1, tried)
         for attempt in range(1, self.patience + 1):
             again = () if attempt == 1 else (attempt,)

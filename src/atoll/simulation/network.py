@@ -26,8 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from atoll.core.ledger import Fate
-from atoll.core.messages import ClientInfo, Payload, Reply
+from atoll.core.messages import ClientInfo, Payload, Reply, Task
 from atoll.federation.dispatcher import Dispatcher
+from atoll.federation.exchange import Enough
 from atoll.federation.transport import (
     Envelope,
     Outcome,
@@ -67,10 +68,13 @@ class TravellingReply:
 class VirtualTime:
     """The `Clock` of a federation on a virtual network."""
 
+    tests_take_no_time = True
+
     def __init__(self, settings: SimulationSettings, links: Links, seed: int) -> None:
         self.now = 0.0  # virtual seconds since the beginning of the run
         self._links, self._seed = links.of, seed
         self._dropout, self._shares = settings.dropout, settings.shares()
+        self.holds_back = self._shares is not None
         self._prompt_rounds = settings.staleness_after
         self._tried = 0  # how often this round failed before a pause: its dropouts are drawn again
         self._free: dict[str, float] = {}  # until when each client is busy
@@ -92,9 +96,17 @@ class VirtualTime:
 
     def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
         """A client whose reply is held back by the staleness mix has done its work."""
+        return frozenset(task.client for task in self._at_work(dispatcher).values())
+
+    def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        """Without replies that the staleness mix holds back: no exchange of this round could wait for them."""
+        held = [order for order, found in self._travelling.items() if found.held(dispatcher.round)]
+        return {order: task for order, task in self._at_work(dispatcher).items() if order not in held}
+
+    def _at_work(self, dispatcher: Dispatcher) -> dict[int, Task]:
         dispatcher.finish_work()
-        at_work = [travelling.reply.task for travelling in self._travelling.values() if self._under_way(travelling)]
-        return frozenset(task.client for task in (*at_work, *(envelope.task for envelope in self._silent.values())))
+        under_way = {order: found.reply.task for order, found in self._travelling.items() if self._under_way(found)}
+        return under_way | {order: envelope.task for order, envelope in self._silent.items()}
 
     def forget(self, reply: Reply) -> None:
         self._timeline.forget(reply)
@@ -104,15 +116,11 @@ class VirtualTime:
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
-    def wait(self, dispatcher: Dispatcher, at_least: int | None, limit: float) -> None:
+    def wait(self, dispatcher: Dispatcher, enough: Enough, limit: float) -> None:
         end = self.now + limit
         dispatcher.finish_work()
-        # A reply that the staleness mix holds back is none that this round could wait for.
-        coming_late = {order for order, found in self._travelling.items() if not found.held(dispatcher.round)}
-        counted = dispatcher.last_send or coming_late | self._silent.keys()
-        wanted = len(dispatcher.last_send) if at_least is None else min(at_least, len(counted))
         self._land_arrived(dispatcher)
-        while self._answered(dispatcher, counted) < wanted:
+        while not enough.met(dispatcher.done, self._held(dispatcher.round), self._coming()):
             under_way = (found.journey.arrived for found in self._travelling.values() if self._under_way(found))
             coming = min(under_way, default=math.inf)
             self._pass_time(dispatcher, min(coming, end))
@@ -143,11 +151,17 @@ class VirtualTime:
     def _under_way(self, found: TravellingReply) -> bool:
         return found.journey.arrived > self.now
 
-    def _answered(self, dispatcher: Dispatcher, orders: set[int]) -> int:
-        """How many of these are here, or would be if the staleness mix did not hold them back."""
-        travelling = (self._travelling[order] for order in orders & self._travelling.keys())
-        held = sum(found.held(dispatcher.round) and not self._under_way(found) for found in travelling)
-        return len(orders & dispatcher.done.keys()) + held
+    def _held(self, round_number: int) -> set[int]:
+        """The replies that would be here if the staleness mix did not hold them back."""
+        return {
+            order
+            for order, found in self._travelling.items()
+            if found.held(round_number) and not self._under_way(found)
+        }
+
+    def _coming(self) -> set[int]:
+        """The replies that may still come, as far as the server can know: also those of the silent."""
+        return {order for order, found in self._travelling.items() if self._under_way(found)} | self._silent.keys()
 
     # -- the way of a task ----------------------------------------------------------------------------------------
 

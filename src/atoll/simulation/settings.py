@@ -4,7 +4,6 @@
 traces = "lte"               # bandwidth logs: the 4G/LTE ones of the data folder, or a folder or CSV file of one's own
 transport = ["bus", "car"]   # by which means clients travel: "all", a list, or how many go by each
 speed = [1e9, 8e9]           # multiply-accumulates per second, drawn for each client
-deadline = 30                # virtual seconds
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class SimulationSettings(BaseModel):
     dropout: float = Field(default=0.0, ge=0, le=1)  # probability that a task gets no answer
     staleness: Literal["heavy", "light"] | list[float] | None = None  # shares of replies 0, 1, 2, ... rounds late
     staleness_after: int = Field(default=0, ge=0)  # rounds at the start without it, for instance a warm-up
-    deadline: float | None = Field(default=None, gt=0, le=LONGEST)  # virtual seconds that each wait for replies lasts
 
     # Before pydantic looks: of a value that fits none of several kinds it would say what is wrong with the first kind.
 

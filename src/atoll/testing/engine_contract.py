@@ -17,6 +17,7 @@ from atoll.core.checks import Count, TensorsLike
 from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.rng import stream
 from atoll.testing.data import made_table
@@ -246,7 +247,7 @@ class JournalContract:
     even without a journal."""
 
     virtual = False
-    calls = (1, 4, 8)  # the process is killed after this many items of the script
+    calls = (1, 5, 11)  # the process is killed after this many items of the script
 
     def federation(self, data: Federated, seed: int, journal: Journal) -> Federation:
         raise NotImplementedError
@@ -288,6 +289,12 @@ class JournalContract:
                 yield self._seen([reply]), None, None
             replies = federation.receive(at_least=0)
             yield self._seen(replies), federation.engine_events(), federation.ledger.to_plain()
+            # An exchange that ends with a quorum: who is late is decided by the clock, and must be decided again alike.
+            federation.rules = ExchangeRules(quorum=0.5, late="use" if number == 2 else "drop")
+            tasks = [_task(name, "draw", number + 10) for name in names]
+            found = federation.collect(tasks, 0, takes_late=number == 2)
+            yield self._seen(list(found)), sorted(federation.busy), None
+            federation.rules = ExchangeRules()
 
     def _seen(self, replies: list[Reply]) -> list[Any]:
         return [

@@ -21,6 +21,7 @@ from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.site import Site, SiteNode
 from atoll.federation import client_cache
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.local import local_federation
 from atoll.testing import EngineContract, made_table
@@ -60,7 +61,9 @@ class Sites:
                 self.join(data, name)
         context = RunContext(RUN, "testing", seed, "cpu", {name: {} for name in data.names})
         transport = FlowerTransport(Nodes(self.grid, look_every=0.02), context, **options)
-        return Federation(transport, [data.info(name) for name in data.names], deadline=deadline, journal=journal)
+        return Federation(
+            transport, [data.info(name) for name in data.names], rules=ExchangeRules(deadline=deadline), journal=journal
+        )
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             data=decided(request.data, opened),
             about={"digest": opened.digest(), "clients": len(opened.infos), "rows": opened.rows()},
             transport=transport,
-            deadline=SILENCE if request.engine.deadline is None else request.engine.deadline,
+            deadline=SILENCE,
             journal=True,
         )
 

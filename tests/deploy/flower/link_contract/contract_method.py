@@ -34,7 +34,7 @@ class ContractMethod(FedAvg):
     """Two rounds; what came back is in the metrics, the same on every engine."""
 
     name = "contract"
-    takes_late = True
+    late = ("use",)
 
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         one, two = (info.name for info in federation.clients())

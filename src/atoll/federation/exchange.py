@@ -1,0 +1,60 @@
+"""How long an exchange with clients waits: settings of the engine, the same for every method.
+
+An exchange sends tasks and waits for replies. With the usual rules it waits for all of them. With a quorum it ends with
+the reply that completes it; clients that are not done go on with their work, are busy until then and are asked no new
+task. Their late replies are dropped, or handed to the next exchange if the method can use them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from atoll.core.messages import Reply
+
+Late = Literal["drop", "use", "compensate"]
+
+
+@dataclass(frozen=True)
+class ExchangeRules:
+    """`quorum` is a share of the participating clients, late arrivals that are used included."""
+
+    quorum: float = 1.0
+    deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
+    late: Late = "drop"  # what becomes of replies to earlier exchanges
+    fair: int = 0  # a client that was left out this many times in a row is waited for; 0: nobody is
+
+    @property
+    def limit(self) -> float:
+        return math.inf if self.deadline is None else self.deadline
+
+    @property
+    def in_order(self) -> bool:
+        """Whether every exchange waits for all of its replies or gives them up, so that none can be late."""
+        return self.quorum == 1 and (self.late == "drop" or self.deadline is None)
+
+    def needed(self, participating: int) -> int:
+        """Replies that an exchange with this many waits for."""
+        return max(1, math.ceil(self.quorum * participating - 1e-9))
+
+
+@dataclass(frozen=True)
+class Enough:
+    """When a wait is over: with `needed` good replies to the tasks `counted` and any reply to those `awaited`, or when
+    no more can come. Tasks are named by their orders."""
+
+    counted: Collection[int]
+    needed: int
+    awaited: Collection[int] = ()
+    failures_count: bool = False
+    expires: bool = False  # what has not come within the limit is given up, not late
+
+    def met(self, done: Mapping[int, Reply], held: Collection[int], coming: Collection[int]) -> bool:
+        """`done` has arrived; `held` has not, but would have if nothing held it back; `coming` is on its way."""
+        there = len(set(self.counted) & set(held)) + sum(
+            self.failures_count or done[order].ok for order in self.counted if order in done
+        )
+        enough = there >= self.needed or not set(self.counted) & set(coming)
+        return enough and not set(self.awaited) & set(coming)
