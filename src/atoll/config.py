@@ -51,7 +51,7 @@ class EngineSettings(BaseModel):
     # Seconds that each wait for replies lasts, on the virtual network its own. None: no end; real sites: two hours.
     deadline: float | None = Field(default=None, gt=0, le=1e9)
     late: Late | None = None  # what becomes of late replies, as far as the method can; None: as the method does best
-    fair: int = Field(default=0, ge=0)  # a client that was left out this many times in a row is waited for; 0: never
+    fair: int = Field(default=0, ge=0)  # a client left out of this many rounds in a row is waited for; 0: never
     ray_address: str | None = None  # ray: host:port of a cluster's head; None: a cluster of this machine alone
     federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
     sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected

@@ -81,3 +81,13 @@ def test_a_network_no_better_than_a_constant_answer_is_said() -> None:
 
 def test_without_a_matrix_the_frequent_class_has_no_name() -> None:
     assert constant_answer({"test_error": 0.5}, ("a", "b")) == "always answering the most frequent class"
+
+
+def test_clients_that_are_late_too_often_are_named_with_what_helps() -> None:
+    """Of 10, 10, 10 and 2 replies the fair share is 8: 2 is less than half of it, 5 would not be."""
+    even = {name: {"asked": 10, "used": 10, "idle": 0} for name in ("anna", "ben", "cleo")}
+    slow = {"asked": 6, "used": 2, "stale": 4, "idle": 4}
+    (text,) = client_problems({**even, "dora": slow})
+    assert "fair share of 8 replies: 'dora' 2;" in text and "engine.fair" in text
+    assert client_problems({**even, "dora": {**slow, "used": 5, "stale": 1}}) == []
+    assert client_problems({**even, "dora": {"asked": 2, "used": 2, "idle": 8}}) == [], "it was never late"

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from atoll.core.messages import Task, Tensors
+from atoll.errors import ConfigError
 from atoll.rng import stream
 from atoll.simulation.links import Link
 from atoll.simulation.traces import Trace
 from paced_clients import DATA, SEED, A, B, C, now, paced, task, times, values
+from refusals import refused
 
 # -- order of arrival, quorum, deadline ------------------------------------------------------------------------------
 
@@ -285,11 +287,18 @@ def test_a_download_that_was_cut_off_begins_anew() -> None:
     """100 bytes a second and 10 s: a tensor of 4 kB does not arrive, so it is not there in the next attempt either."""
     weights = Tensors({"w": np.arange(1, 1001, dtype=np.float32)})
     line = Link(Trace.constant(100.0), Trace.constant(1e9))
-    with paced({}, dict.fromkeys((A, B, C), line), deadline=10.0) as federation:
+    with paced({B: 10.0}, dict.fromkeys((A, C), line), deadline=10.0) as federation:
         federation.begin(1)
         for _ in range(2):
-            (reply,) = federation.map([task(A, weights=weights)])
+            reply, _ = federation.map([task(A, weights=weights), task(B)])
             assert reply.error == "no reply within 10 s"
+
+
+def test_a_deadline_that_no_client_can_meet_is_refused_with_the_numbers() -> None:
+    with paced({A: 1, B: 10, C: 2}, deadline=0.5) as federation:
+        federation.begin(1)
+        with refused(ConfigError, "impossible-deadline", "engine.deadline = 0.5", repr(B), "needs 1 s"):
+            list(federation.collect([task(name) for name in (A, B, C)]))
 
 
 def test_what_a_mix_holds_back_is_no_answer_for_those_who_wait_for_late_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll.errors import DataError
+from atoll.simulation.settings import LogFormat
 from atoll.simulation.traces import Trace, means_of, read_log, read_logs
 from refusals import refused
 
@@ -118,11 +120,33 @@ def test_latency_may_be_left_out_and_empty_stretches_are_nothing(tmp_path: Path)
     assert found.trace.latency(0) == 0 and found.trace.length == 2 and found.trace.end(0, 1000) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("timestamp_s bytes_per_second\n100 1000\n102   10000\n104 5000\n", {}),  # blanks, stamps, bytes
+        ("time_ms;mbps\n0;0.008\n2000;0.08\n4000;0.04\n", {}),
+        ("t\trate\n0\t8\n2\t80\n4\t40\n", {"bandwidth": "rate", "unit": "kbps", "time": "t", "time_unit": "stamp_s"}),
+        ("bps,duration_s\n8000,2\n80000,2\n40000,2\n", {}),
+    ],
+)
+def test_formats_that_people_have(tmp_path: Path, text: str, settings: dict[str, Any]) -> None:
+    """1,000, 10,000 and 5,000 bytes a second, for two seconds each."""
+    found = read_log(log(tmp_path, text, "drive.log"), LogFormat(**settings)).trace
+    assert found.length == 6 and [found.rate(at) for at in (0, 3, 5)] == [1000.0, 10_000.0, 5000.0]
+
+
+def test_a_unit_that_nothing_says_is_asked_for(tmp_path: Path) -> None:
+    path = log(tmp_path, "rate,duration_s\n5,5\n")
+    with refused(DataError, "trace-unit-unknown", path, "rate", "simulation.log.unit"):
+        read_log(path, LogFormat(bandwidth="rate"))
+
+
 HEAD = "bandwidth_kbps,duration_ms\n"
 FAULTS: list[tuple[str, str, list[str]]] = [
     ("", "trace-column-missing", ["line 1", "bandwidth_kbps"]),
-    ("bandwidth_kbps\n5\n", "trace-column-missing", ["line 1", "duration_ms"]),
-    ("duration_ms,speed\n5,5\n", "trace-column-missing", ["line 1", "bandwidth_kbps"]),
+    ("bandwidth_kbps\n5\n", "trace-column-missing", ["line 1", "duration_ms", "simulation.log.time"]),
+    ("duration_ms,speed\n5,5\n", "trace-column-missing", ["line 1", "bandwidth_kbps", "speed"]),
+    ("timestamp_s,kbps\n5,5\n7,5\n6,5\n", "trace-not-in-order", ["line 4", "timestamp_s = 6"]),
     ("bandwidth_kbps,duration_ms,bandwidth_kbps\n5,5,6\n", "trace-column-twice", ["line 1", "2", "bandwidth_kbps"]),
     (HEAD, "trace-empty", []),
     (HEAD + "5,1000\n-1,1000\n", "trace-value-range", ["line 3", "bandwidth_kbps = -1", "1e+12"]),
@@ -158,7 +182,13 @@ def test_places_without_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "means"),
-    [("report_tram_0008.csv", "tram"), ("office-12.csv", "office"), ("home.csv", "home"), ("7.csv", "7")],
+    [
+        ("report_tram_0008.csv", "tram"),
+        ("office-12.csv", "office"),
+        ("home.csv", "other"),
+        ("7.csv", "other"),
+        ("2024-03-01.csv", "other"),
+    ],
 )
 def test_means_of_transport_by_the_name(name: str, means: str) -> None:
     assert means_of(Path(name)) == means

@@ -44,7 +44,8 @@ class Federation:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
         self.rules = rules or ExchangeRules()
-        self._left_out: dict[str, int] = {}  # exchanges in a row in which a client's replies were not used
+        self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
+        self._took_part: dict[str, bool] = {}  # in this round: client -> whether a reply of it was used
         self._clock = RealTime() if clock is None else clock
         self._clients = self._clock.clients(clients)
         self._benchmark, self._held_out = list(benchmark), list(held_out)
@@ -88,8 +89,14 @@ class Federation:
     def send(self, tasks: Sequence[Task]) -> None:
         """Hand tasks over. Their replies come from `receive`."""
         self._dispatcher.open_call()
-        self._dispatcher.enter(tasks)
+        self._enter(tasks)
         self._dispatcher.feed()
+
+    def _enter(self, tasks: Sequence[Task]) -> list[int]:
+        orders = self._dispatcher.enter(tasks)
+        if self.rules.late == "drop":  # else what misses the deadline counts later
+            self._clock.refuse_impossible(self._dispatcher, self.rules.limit)
+        return orders
 
     def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:
         """Replies to the last send, at least `at_least` (None: all), and late ones to earlier sends.
@@ -116,7 +123,7 @@ class Federation:
     def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
         """Send tasks and stream all their replies, in task order, until the deadline."""
         self._dispatcher.open_call()
-        orders = self._dispatcher.enter(tasks)
+        orders = self._enter(tasks)
         for order in self._clock.stream(self._dispatcher, orders, self.rules.limit):
             yield self._dispatcher.deliver(order)
 
@@ -145,21 +152,16 @@ class Federation:
     def _exchange(self, tasks: Sequence[Task], takes_late: bool, participating: int) -> Iterator[Reply]:
         """An exchange that ends with a quorum. Not streamed: who is part of it is known at its end only."""
         takes_late = takes_late and self.rules.late != "drop"
+        overdue = {client for client, rounds in self._left_out.items() if 0 < self.rules.fair <= rounds}
+        if not takes_late:
+            self._free_some({task.client for task in tasks}, overdue)
         asked = [task for task in tasks if task.client not in self.busy]
-        while tasks and not asked and not takes_late:  # all are busy: the first ones that are done are asked
-            self._dispatcher.open_call()
-            self._dispatcher.enter([])
-            waiting = frozenset(self._clock.in_flight(self._dispatcher))
-            done = self._received(Enough(waiting, 1, failures_count=True), own=self._expected(frozenset()))
-            self._drop(done.values())
-            asked = [task for task in tasks if task.client not in self.busy]
-            if not done and not asked:
-                return  # not even one of them within the deadline
+        if tasks and not asked and not takes_late:
+            return  # all are busy, and not one of them was done within the deadline
         self.send(asked)
         self._dispatcher.open_call()
         sent, in_flight = frozenset(self._dispatcher.last_send), self._clock.in_flight(self._dispatcher)
         counted = sent | in_flight.keys() if takes_late else sent
-        overdue = {client for client, times in self._left_out.items() if 0 < self.rules.fair <= times}
         awaited = frozenset(order for order in counted & in_flight.keys() if in_flight[order].client in overdue)
         enough = Enough(counted, self.rules.needed(participating), awaited, expires=self.rules.late == "drop")
         replies = self._received(enough, own=None if takes_late else self._expected(sent))
@@ -167,8 +169,25 @@ class Federation:
         self._drop(reply for order, reply in replies.items() if not takes_late and order not in sent)
         answered = {reply.task.client for reply in used if reply.ok}
         for client in {task.client for task in (*tasks, *in_flight.values())}:
-            self._left_out[client] = 0 if client in answered else self._left_out.get(client, 0) + 1
+            self._took_part[client] = self._took_part.get(client, False) or client in answered
         yield from used
+
+    def _free_some(self, clients: Collection[str], overdue: Collection[str]) -> None:
+        """Wait for busy clients that must be asked: those overdue, and one at least where all are busy. What they
+        answer is too late for this exchange."""
+        while clients:
+            in_flight = self._clock.in_flight(self._dispatcher)
+            busy = self.busy
+            must = {order for order, task in in_flight.items() if task.client in overdue and task.client in clients}
+            if not must and not set(clients) <= busy:
+                return
+            self._dispatcher.open_call()
+            self._dispatcher.enter([])
+            enough = Enough(must or in_flight.keys(), len(must) or 1, failures_count=True)
+            done = self._received(enough, own=self._expected(frozenset()))
+            self._drop(done.values())
+            if self.busy == busy:
+                return  # nobody was done within the deadline
 
     def _expected(self, sent: frozenset[int]) -> frozenset[int] | None:
         """What an exchange without late replies takes: where they are of use to a later one, its own only."""
@@ -205,8 +224,15 @@ class Federation:
 
         On a virtual network clients then fail by other random draws; in real time it is the same round again.
         """
+        self._count_left_out()
         self._dispatcher.begin(number, tried)
         self._clients = self._clock.clients(self._clients)
+
+    def _count_left_out(self) -> None:
+        """The last round is over."""
+        for client, used in self._took_part.items():
+            self._left_out[client] = 0 if used else self._left_out.get(client, 0) + 1
+        self._took_part = {}
 
     def engine_events(self) -> Payload:
         """What the engine adds to the round's event, beyond the ledger."""
@@ -215,6 +241,7 @@ class Federation:
 
     def snapshot(self) -> Payload:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
+        self._count_left_out()
         return self._dispatcher.snapshot() | {"left_out": dict(self._left_out)}
 
     def restore(self, snapshot: Payload) -> None:

@@ -54,6 +54,9 @@ class Clock(Protocol):
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
 
+    def refuse_impossible(self, dispatcher: Dispatcher, limit: float) -> None:
+        """Raise a `ConfigError` if it is known that no waiting task can be answered within this many seconds."""
+
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """The tasks whose replies have not arrived, by their orders. The clock may know of some that are done."""
         ...
@@ -99,6 +102,9 @@ class RealTime:
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         reply, fate = dispatcher.check(envelope, outcome)
         dispatcher.arrive(envelope.order, reply, fate, outcome.size)
+
+    def refuse_impossible(self, dispatcher: Dispatcher, limit: float) -> None:
+        """How long clients take is not known before they have answered."""
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         return {order: envelope.task for order, envelope in (*dispatcher.waiting.items(), *dispatcher.working.items())}

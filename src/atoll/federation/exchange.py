@@ -24,7 +24,7 @@ class ExchangeRules:
     quorum: float = 1.0
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
     late: Late = "drop"  # what becomes of replies to earlier exchanges
-    fair: int = 0  # a client that was left out this many times in a row is waited for; 0: nobody is
+    fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
 
     @property
     def limit(self) -> float:

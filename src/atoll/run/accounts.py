@@ -12,6 +12,7 @@ Plain = Mapping[str, Any]
 
 KIND, PLACE = re.compile(r"^\w+(Error|Exception): "), re.compile(r" \(\w+, line \d+\)$")
 NAMES = 5  # clients that are named in one sentence
+FEWEST_REPLIES = 4  # of an average client, before shares of them say anything
 # The first words of a rejection, see `atoll.core.checks`.
 REJECTIONS = {
     "nonfinite": "values that are not finite",
@@ -50,7 +51,27 @@ def client_problems(clients: Mapping[str, Plain]) -> list[str]:
         never.append(f"{who} never asked{named}")
     partly = {name: own for name, own in accounts.items() if not own.useless and (own.rejected or own.failed)}
     ranked = sorted(partly, key=lambda name: -_lost(partly[name]))
-    return never + [f"client {name!r}: of {partly[name].asked} tasks {_outcomes(partly[name])}" for name in ranked]
+    lost = [f"client {name!r}: of {partly[name].asked} tasks {_outcomes(partly[name])}" for name in ranked]
+    return never + _starved(accounts) + lost
+
+
+def _starved(accounts: Mapping[str, ClientAccount]) -> list[str]:
+    """A sentence about clients that come late so often that they count less than half as much as an average client."""
+    used = {name: own.used + own.late for name, own in accounts.items()}
+    fair = sum(used.values()) / max(1, len(used))
+    found = [
+        name
+        for name, own in accounts.items()
+        if (own.stale or own.late or own.asked > used[name] + _lost(own))
+        and used[name] < fair / 2
+        and fair >= FEWEST_REPLIES
+    ]
+    if not found:
+        return []
+    counts = ", ".join(f"{name!r} {used[name]}" for name in found[:NAMES])
+    more = f" and {len(found) - NAMES} more" if len(found) > NAMES else ""
+    text = f"slow clients count for less than half of their fair share of {fair:.0f} replies: {counts}{more}"
+    return [f"{text}; engine.fair = 1 waits for them every other round, a higher engine.quorum for more of all"]
 
 
 def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> list[str]:

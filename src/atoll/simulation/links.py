@@ -86,7 +86,7 @@ def _logs(settings: SimulationSettings, data_dir: Path | None) -> list[Log]:
     if settings.traces is None:
         return []
     if settings.traces != LTE:
-        return read_logs(Path(settings.traces).expanduser())
+        return read_logs(Path(settings.traces).expanduser(), settings.log)
     folder = data_folder(data_dir)
     if folder is None:
         hint = "name the folder that has them with --data-dir, or in the environment's ATOLL_DATA"
@@ -151,6 +151,9 @@ def _means(settings: SimulationSettings, logs: Sequence[Log], seed: int, clients
             )
         assigned = [means for means, count in settings.transport.items() for _ in range(count)]
     else:
+        if len(wanted) > clients:  # which of them are used is drawn too
+            drawn = stream(seed, "network", "wanted").permutation(len(wanted))[:clients]
+            wanted = [wanted[int(place)] for place in drawn]
         assigned = [wanted[number % len(wanted)] for number in range(clients)]
     order = stream(seed, "network", "means").permutation(clients)
     return [assigned[int(place)] for place in order]

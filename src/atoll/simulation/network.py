@@ -27,6 +27,7 @@ from dataclasses import astuple, dataclass, replace
 
 from atoll.core.ledger import Fate
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
+from atoll.errors import ConfigError
 from atoll.federation.dispatcher import Dispatcher
 from atoll.federation.exchange import Enough
 from atoll.federation.transport import (
@@ -97,6 +98,23 @@ class VirtualTime:
     def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
         """A client whose reply is held back by the staleness mix has done its work."""
         return frozenset(task.client for task in self._at_work(dispatcher).values())
+
+    def refuse_impossible(self, dispatcher: Dispatcher, limit: float) -> None:
+        """At the first exchange: a deadline before even the fastest client has downloaded and computed its task."""
+        sent = [envelope for envelope in dispatcher.waiting.values() if not envelope.task.test_evaluation]
+        if self.now > 0 or limit == math.inf or not sent:
+            return
+        journeys = {
+            one.task.client: self._links.get(one.task.client, INSTANT).journey(0.0, one.size, one.task.macs, 0)
+            for one in sent
+        }
+        fastest = min(journeys, key=lambda name: journeys[name].arrived)
+        if journeys[fastest].arrived > limit:
+            raise ConfigError(
+                f"engine.deadline = {limit:g}: even the fastest client, {fastest!r}, needs "
+                f"{journeys[fastest].arrived:.3g} s for its first task; give more than that",
+                code="impossible-deadline",
+            )
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """Without replies that the staleness mix holds back: no exchange of this round could wait for them."""

@@ -21,12 +21,30 @@ LTE = "lte"
 SLOWEST, FASTEST, LONGEST = 1.0, 1e18, 1e9
 
 
+# Bytes per second of each unit, and what a column of time may hold.
+BANDWIDTH_UNITS = {"kbps": 125.0, "mbps": 125_000.0, "bps": 0.125, "bytes_per_second": 1.0}
+TIME_UNITS = ("duration_ms", "duration_s", "stamp_ms", "stamp_s")
+
+
+class LogFormat(BaseModel):
+    """How bandwidth logs are written, where their headers do not say it: `[simulation.log]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    separator: Literal[",", ";", "\t", " "] | None = None  # None: as the header shows; a blank stands for any number
+    bandwidth: str | None = None  # the column of the bandwidth
+    unit: Literal["kbps", "mbps", "bps", "bytes_per_second"] | None = None
+    time: str | None = None  # the column of durations or time stamps
+    time_unit: Literal["duration_ms", "duration_s", "stamp_ms", "stamp_s"] | None = None
+
+
 class SimulationSettings(BaseModel):
     """How long tasks and replies travel, and which never arrive. Nothing set: all is instant and all answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     traces: str | None = Field(default=None, min_length=1)  # "lte", or a folder or CSV file of bandwidth logs
+    log: LogFormat = LogFormat()  # how own logs are written, where their headers do not say it
     transport: Literal["all"] | list[str] | dict[str, int] = "all"  # means of transport; with numbers: clients of each
     bandwidth: float | None = Field(default=None, ge=SLOWEST, le=FASTEST)  # bytes per second, instead of traces
     latency: float | None = Field(default=None, ge=0, le=LONGEST)  # seconds on top of each transfer; None: the traces'

@@ -1,7 +1,8 @@
 """Bandwidth over time: constant, or as a log of it says, repeated when the log is over.
 
-A log is a CSV file with the columns `bandwidth_kbps`, `duration_ms` and, if there is one, `latency_ms`, one stretch of
-time a row. Stretches without any bandwidth are legal: time passes.
+A log is a text file with a header, one stretch of time a row: a column of bandwidth and one of durations or time
+stamps, and maybe one of latency. Columns are recognised by their names (`COLUMNS`), or named by `[simulation.log]`;
+values are separated by commas, semicolons, tabs or blanks. Stretches without any bandwidth are legal: time passes.
 """
 
 from __future__ import annotations
@@ -10,20 +11,40 @@ import csv
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from atoll.errors import DataError
+from atoll.simulation.settings import BANDWIDTH_UNITS, TIME_UNITS, LogFormat
 
 Floats = npt.NDArray[np.float64]
-BYTES = 125.0  # per second, in a thousand bits per second
 LARGEST = 1e12  # of any value: beyond it sums are no numbers any more
 LEAST = 1.0  # bytes that a log must carry before it repeats
-REQUIRED = ("bandwidth_kbps", "duration_ms")
+FILES = (".csv", ".tsv", ".txt", ".log")
+OTHER = "other"  # the means of transport of a log whose name does not say one
+# Names by which columns are recognised, in small letters, and their units.
+COLUMNS: dict[str, dict[str, str]] = {
+    "bandwidth": {
+        **dict.fromkeys(("bandwidth_kbps", "throughput_kbps", "kbps", "kbit_s", "dl_bitrate"), "kbps"),
+        **dict.fromkeys(("bandwidth_mbps", "throughput_mbps", "mbps", "mbit_s"), "mbps"),
+        **dict.fromkeys(("bandwidth_bps", "bps", "bits_per_second"), "bps"),
+        **dict.fromkeys(("bytes_per_second", "bytes_s", "bandwidth_bytes"), "bytes_per_second"),
+    },
+    "time": {
+        "duration_ms": "duration_ms",
+        **dict.fromkeys(("duration_s", "duration_seconds", "seconds"), "duration_s"),
+        **dict.fromkeys(("timestamp_ms", "time_ms"), "stamp_ms"),
+        **dict.fromkeys(("timestamp_s", "timestamp", "time_s", "time"), "stamp_s"),
+    },
+    "latency": {"latency_ms": "ms", "latency_s": "s"},
+}
+EXAMPLES = {"bandwidth": "bandwidth_kbps or bytes_per_second", "time": "duration_ms or timestamp_s"}
 
 
 @dataclass(frozen=True)
@@ -89,54 +110,59 @@ class Log:
 
 
 def means_of(path: Path) -> str:
-    """`report_bus_0001.csv` was made on a bus."""
-    return re.sub(r"[_-]*\d*$", "", path.stem.removeprefix("report_")) or path.stem
+    """`report_bus_0001.csv` was made on a bus: a word and a number. Logs of other names are of one kind."""
+    found = re.fullmatch(r"(?:report[_-])?([A-Za-z][A-Za-z_-]*?)[_-]*\d+", path.stem)
+    return found[1] if found else OTHER
 
 
-def read_logs(place: Path) -> list[Log]:
+def read_logs(place: Path, form: LogFormat | None = None) -> list[Log]:
     """The log of this file, or all logs of this folder, by name."""
     if place.is_dir():
-        files = sorted(place.glob("*.csv"))
+        files = sorted(path for path in place.iterdir() if path.suffix.lower() in FILES and path.is_file())
         if not files:
             raise DataError(
-                f"simulation.traces: the folder '{place}' has no .csv file; put bandwidth logs there",
+                f"simulation.traces: the folder '{place}' has no bandwidth log ({', '.join(FILES)}); put some there",
                 code="no-trace-files",
             )
     elif place.is_file():
         files = [place]
     else:
         raise DataError(
-            f"simulation.traces: there is no file or folder '{place}'; name one with bandwidth logs (.csv)",
+            f"simulation.traces: there is no file or folder '{place}'; name one with bandwidth logs",
             code="no-such-traces",
         )
-    return [read_log(path) for path in files]
+    return [read_log(path, form or LogFormat()) for path in files]
 
 
-def read_log(path: Path) -> Log:
+class _Column(NamedTuple):
+    place: int
+    name: str
+    unit: str
+
+
+def read_log(path: Path, form: LogFormat | None = None) -> Log:
     """One log, every row checked."""
+    form = form or LogFormat()
     try:
         content = path.read_bytes()
-        header, *rows = list(csv.reader(content.decode("utf-8-sig").splitlines())) or [[]]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        lines = content.decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
         raise DataError(
-            f"{path}: cannot be read ({problem}); it must be a CSV file in UTF-8", code="trace-unreadable"
+            f"{path}: cannot be read ({problem}); it must be a text file in UTF-8", code="trace-unreadable"
         ) from None
-    names = [name.strip() for name in header]
-    for name in REQUIRED:
-        if name not in names:
-            raise DataError(
-                f"{path}, line 1: no column {name}; a bandwidth log has bandwidth_kbps and duration_ms",
-                code="trace-column-missing",
-            )
-        if names.count(name) > 1:
-            raise DataError(
-                f"{path}, line 1: {names.count(name)} columns are called {name}; leave one", code="trace-column-twice"
-            )
-    values = [_row(path, number, names, row) for number, row in enumerate(rows, 2) if any(cell.strip() for cell in row)]
-    if not values:
+    separator = form.separator or _separator(lines[0] if lines else "")
+    header, *rows = [_cells(line, separator) for line in lines] or [[]]
+    bandwidth, time = (_column(path, header, role, form) for role in ("bandwidth", "time"))
+    filled = [(number, row) for number, row in enumerate(rows, 2) if any(row)]
+    if not filled:
         raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one", code="trace-empty")
-    bandwidth, duration, latency = np.array(values, dtype=np.float64).T
-    carried = float(np.sum(bandwidth * BYTES * duration / 1000))
+    rates = _numbers(path, filled, bandwidth) * BANDWIDTH_UNITS[bandwidth.unit]
+    seconds = _durations(path, filled, time)
+    latencies = np.zeros(len(filled))
+    if any(name.lower() in COLUMNS["latency"] for name in header):
+        latency = _column(path, header, "latency", form)
+        latencies = _numbers(path, filled, latency) * (1e-3 if latency.unit == "ms" else 1.0)
+    carried = float(np.sum(rates * seconds))
     if carried == 0:
         raise DataError(
             f"{path}: the bandwidth is zero throughout, nothing would ever arrive; leave this log out",
@@ -147,31 +173,93 @@ def read_log(path: Path) -> Log:
             f"{path}: it carries {carried:g} bytes before it repeats; a log must carry at least one",
             code="trace-too-slow",
         )
-    kept = duration > 0
-    trace = Trace(duration[kept] / 1000, bandwidth[kept] * BYTES, latency[kept] / 1000)
+    kept = seconds > 0
+    trace = Trace(seconds[kept], rates[kept], latencies[kept])
     return Log(path.name, means_of(path), trace, hashlib.sha256(content).hexdigest())
 
 
-def _row(path: Path, number: int, names: list[str], row: list[str]) -> tuple[float, float, float]:
-    found = dict(zip(names, row, strict=False))
-    bandwidth, duration = (_number(path, number, name, found.get(name)) for name in REQUIRED)
-    return bandwidth, duration, _number(path, number, "latency_ms", found.get("latency_ms", "0"))
+def _separator(header: str) -> str:
+    return next((sign for sign in (",", ";", "\t") if sign in header), " ")
 
 
-def _number(path: Path, line: int, name: str, text: str | None) -> float:
-    if text is None:
+def _cells(line: str, separator: str) -> list[str]:
+    if separator == " ":
+        return line.split()
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+
+
+def _column(path: Path, header: Sequence[str], role: str, form: LogFormat) -> _Column:
+    """The column of this role: the one that the settings name, or the only one that is recognised."""
+    known = COLUMNS[role]
+    named, unit = {"bandwidth": (form.bandwidth, form.unit), "time": (form.time, form.time_unit)}.get(
+        role, (None, None)
+    )
+    found = [place for place, name in enumerate(header) if (name == named if named else name.lower() in known)]
+    if not found:
+        wanted = f"'{named}'" if named else EXAMPLES[role]
         raise DataError(
-            f"{path}, line {line}: {name} is missing; every row needs as many values as the header",
+            f"{path}, line 1: no column of {role} ({wanted}) among {', '.join(header) or 'none'}; name it with "
+            f"simulation.log.{role}",
+            code="trace-column-missing",
+        )
+    if len(found) > 1:
+        names = ", ".join(header[place] for place in found)
+        raise DataError(
+            f"{path}, line 1: {len(found)} columns of {role} ({names}); leave one, or name it with "
+            f"simulation.log.{role}",
+            code="trace-column-twice",
+        )
+    name = header[found[0]]
+    kind = unit or known.get(name.lower())
+    if kind is None:
+        setting = "unit" if role == "bandwidth" else "time_unit"
+        units = BANDWIDTH_UNITS if role == "bandwidth" else TIME_UNITS
+        raise DataError(
+            f"{path}: the unit of column '{name}' is not known; set simulation.log.{setting} to {', '.join(units)}",
+            code="trace-unit-unknown",
+        )
+    return _Column(found[0], name, kind)
+
+
+def _durations(path: Path, rows: Sequence[tuple[int, list[str]]], column: _Column) -> Floats:
+    """Seconds of each row; with time stamps the row lasts until the next one, the last as long as most."""
+    values = _numbers(path, rows, column)
+    kind, _, unit = column.unit.partition("_")
+    seconds = values * (1e-3 if unit == "ms" else 1.0)
+    if kind == "duration":
+        return seconds
+    steps = np.diff(seconds)
+    backwards = np.flatnonzero(steps < 0)
+    if len(backwards):
+        number, cells = rows[int(backwards[0]) + 1]
+        raise DataError(
+            f"{path}, line {number}: {column.name} = {cells[column.place]} is before the line above; sort the log by "
+            "time",
+            code="trace-not-in-order",
+        )
+    return np.append(steps, float(np.median(steps)) if len(steps) else 1.0)
+
+
+def _numbers(path: Path, rows: Sequence[tuple[int, list[str]]], column: _Column) -> Floats:
+    largest = math.inf if column.unit.startswith("stamp") else LARGEST
+    return np.array([_number(path, line, column, cells, largest) for line, cells in rows], np.float64)
+
+
+def _number(path: Path, line: int, column: _Column, cells: Sequence[str], largest: float) -> float:
+    if column.place >= len(cells):
+        raise DataError(
+            f"{path}, line {line}: {column.name} is missing; every row needs as many values as the header",
             code="trace-value-missing",
         )
+    text = cells[column.place]
     try:
         value = float(text)
     except ValueError:
         raise DataError(
-            f"{path}, line {line}: {name} = {text.strip()!r} is not a number", code="trace-not-a-number"
+            f"{path}, line {line}: {column.name} = {text!r} is not a number", code="trace-not-a-number"
         ) from None
-    if not 0 <= value <= LARGEST:
+    if not (0 <= value <= largest and math.isfinite(value)):
         raise DataError(
-            f"{path}, line {line}: {name} = {text.strip()}: must be from zero to {LARGEST:g}", code="trace-value-range"
+            f"{path}, line {line}: {column.name} = {text}: must be from zero to {LARGEST:g}", code="trace-value-range"
         )
     return value
