@@ -255,7 +255,7 @@ def test_the_moving_average_of_the_search_starts_anew_even_without_a_reply() -> 
     federation = federation_of({"one": 1.0, "two": 1.0}, quorum=0.5)
     warm, _ = play(method, federation)
     assert len(warm.recent) == 1
-    assert method._update(warm, _Received(), "search").recent == []
+    assert method._update(warm, _Received(), "search", stream(1)).recent == []
 
 
 def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_trained() -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from atoll import spaces
 from atoll.algorithms import reinforce
 from atoll.core.messages import Payload, Task
 from atoll.errors import TooFewReplies
 from atoll.rng import stream
 from atoll.spaces.darts import space as darts
+from atoll.training import networks
+from atoll.training.gradients import batch_gradient
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
 from refusals import refused
 
@@ -222,3 +228,59 @@ def test_the_gradient_is_clipped_after_averaging() -> None:
     after, _ = play(method, federation, before)
     squares = [np.sum((before.weights[name] - array) ** 2) for name, array in after.weights.items()]
     assert np.sqrt(np.sum(squares)) == pytest.approx(5.0, rel=1e-4)
+
+
+def test_a_reward_over_more_rows_than_the_batch() -> None:
+    """30 rows, a batch of 10 and a reward over 25: a training pass of 10 rows and a forward pass of 15."""
+    federation = federation_of({"one": 1.0, "two": 1.0})
+    federation._clients = [replace(info, sizes={**info.sizes, "train": 30}) for info in federation._clients]
+    method = make(reward_rows=25)
+    play(method, federation)
+    task = federation.tasks[0]
+    cost = darts.cost(task.payload["architecture"]).macs
+    assert task.payload["counted"] == 25 and task.returns["correct"].maximum == 25
+    assert task.macs == cost * (3 * 10 + 15)
+    assert (
+        make().config.rows(federation.clients()[0]) == 10
+        and "counted"
+        not in make()
+        ._task(federation.clients()[0], task.payload["architecture"], method.init(federation, stream(1)).weights)
+        .payload
+    )
+
+
+def test_counting_more_rows_does_not_change_the_gradient() -> None:
+    architecture = darts.sub_model(make().supernet, {kind: [3] * 14 for kind in darts.KINDS})
+    module, weights = networks.network(architecture), spaces.initial(architecture, stream(1))
+    x, y = stream(2).standard_normal((30, 1, 6, 6)).astype(np.float32), np.arange(30) % 2
+    few, many = (batch_gradient(module, weights, x, y, 10, stream(3), counted=rows) for rows in (0, 25))
+    assert few.gradient.whole_digest() == many.gradient.whole_digest() and (few.rows, many.rows) == (10, 25)
+    assert few.correct <= many.correct <= few.correct + 15
+
+
+def test_the_best_of_the_drawn_cells_by_validation_error_is_trained() -> None:
+    """Three are drawn beside the likeliest; the clients say that the third of all is best."""
+    correct = {"choice-0": 3, "choice-1": 4, "choice-2": 9, "choice-3": 9}
+    asked: dict[str, Any] = {}
+
+    def answer(task: Task) -> Payload:
+        if task.job.endswith(":gradient"):
+            return answering({"one": 1.0, "two": 1.0}, {"one": 5, "two": 6})(task)
+        if task.job.endswith(":train"):
+            asked["trained"] = task.payload["architecture"]
+            return {"weights": task.payload["weights"]}
+        name = task.id.split(":")[1]
+        if name.startswith("choice"):
+            asked[name] = task.payload["architecture"]
+            return {"correct": correct[name]}
+        return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+
+    federation = LateFederation(["one", "two"], answer, SCHEMA)
+    method = make(rounds=2, retrain=1, choice=3)
+    state, _ = play(method, federation)
+    after, metrics = play(method, federation, state)
+    assert metrics["chosen"] == 2 and metrics["choice_errors"] == pytest.approx([0.7, 0.6, 0.1, 0.1])
+    assert darts.path_key(asked["trained"]["genotype"]) == asked["choice-2"]["key"]
+    assert after.found["architecture"] == asked["trained"]
+    plain = make(rounds=2, retrain=1)
+    assert plain._choice(state, federation, stream(1))[0] == darts.genotype(*state.alpha)

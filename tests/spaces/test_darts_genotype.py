@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from atoll.errors import ArchitectureError
-from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
+from atoll.rng import stream
+from atoll.spaces.darts.genotype import (
+    check_genotype,
+    genotype,
+    path_key,
+    random_genotype,
+    sampled_genotype,
+    skip_share,
+)
 from atoll.spaces.darts.layers import EDGES, ENDS, KINDS, OPERATIONS, SKIP, edges_into
 from refusals import refused
 
@@ -89,3 +97,27 @@ def test_genotypes_that_cannot_be(place: int, pair: Any, code: str, named: list[
     wrong["reduce"][place] = pair
     with refused(ArchitectureError, code, "genotype.reduce", *named):
         check_genotype(wrong)
+
+
+def test_cells_drawn_from_a_decided_policy_are_its_likeliest() -> None:
+    rng = stream(2, "alphas")
+    alphas = 30 * rng.standard_normal((2, 14, 8))
+    alphas[..., 0] = -100.0  # never `none`
+    for number in range(3):
+        drawn = sampled_genotype(*alphas, stream(3, number))
+        assert check_genotype(drawn) == drawn
+        assert {kind: sorted(map(str, drawn[kind])) for kind in drawn} == {
+            kind: sorted(map(str, cells)) for kind, cells in genotype(*alphas).items()
+        }
+    varied = [sampled_genotype(*np.zeros((2, 14, 8)), stream(4, number)) for number in range(5)]
+    assert len({str(one) for one in varied}) == 5 and "none" not in str(varied)
+
+
+def test_the_path_of_a_genotype_has_its_operations_and_none_elsewhere() -> None:
+    cells = random_genotype(stream(5))
+    keys = path_key(cells)
+    for kind in ("normal", "reduce"):
+        assert len(keys[kind]) == 14 and sum(key != 0 for key in keys[kind]) == 8
+        for number, (name, source) in enumerate(cells[kind]):
+            edge = [(node, one) for node in range(4) for one in range(2 + node)].index((number // 2, source))
+            assert OPERATIONS[keys[kind][edge]] == name

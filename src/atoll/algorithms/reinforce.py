@@ -79,10 +79,29 @@ def reinforce(accuracies: Sequence[float], baseline: float, gradients: Sequence[
     return total / len(gradients)
 
 
-def compensated(gradient: Array, now: Array, then: Array, strength: float) -> Array:
-    """Eq. 13: g + lambda g g (now - then), a stale gradient moved to the current weights."""
-    fresh: Array = gradient + gradient.dtype.type(strength) * gradient * gradient * (now - then)
+def compensated(gradient: Array, now: Array, then: Array, strength: float | Array) -> Array:
+    """Eq. 13: g + lambda g g (now - then), a stale gradient moved to the current weights; lambda may vary."""
+    factor = gradient.dtype.type(strength) if isinstance(strength, float) else strength
+    fresh: Array = gradient + factor * gradient * gradient * (now - then)
     return fresh
+
+
+MEMORY = 0.95  # of the mean square of gradients, as in DC-ASGD
+TINY = 1e-7
+
+
+def mean_square(before: Array, gradient: Array) -> Array:
+    """The moving mean of squared gradients, per weight."""
+    memory = gradient.dtype.type(MEMORY)
+    found: Array = memory * before + (1 - memory) * gradient * gradient
+    return found
+
+
+def adaptive_strength(squares: Array, strength: float) -> Array:
+    """DC-ASGD-a (Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", 2017): lambda over
+    the root of the mean square, so that the term is of the gradient's own size whatever that is."""
+    found: Array = squares.dtype.type(strength) / np.sqrt(squares + squares.dtype.type(TINY))
+    return found
 
 
 def corrected(key: Array, then: Array, now: Array, correction: Correction, strength: float) -> Floats:
@@ -140,3 +159,33 @@ class Ascent:
         scale = np.sqrt(squares / (1 - second**steps)) + self.epsilon
         moved: Floats = logits + self.lr * (mean / (1 - first**steps)) / scale
         return moved, np.stack([mean, squares, steps])
+
+
+class WithoutSignal:
+    """Policies that get the same rewards for keys that have nothing to do with them: how far chance alone leads.
+
+    They are one array: policies x (logits, and the three rows of the optimiser's state).
+    """
+
+    def __init__(self, ascent: Ascent) -> None:
+        self._ascent = ascent
+
+    def start(self, logits: Array, count: int) -> Floats:
+        """This many, all as the given policy."""
+        return np.repeat(np.concatenate([logits[None], self._ascent.start(logits)])[None], count, axis=0)
+
+    def step(self, policies: Array, accuracies: Sequence[float], baseline: float, rng: np.random.Generator) -> Floats:
+        """All of them after one round with these rewards."""
+        moved = []
+        for logits, *memory in policies:
+            gradients = [log_gradient(logits, draw(logits, rng)) for _ in accuracies]
+            uphill = reinforce(accuracies, baseline, gradients)
+            new, state = self._ascent.step(logits, uphill, np.stack(memory))
+            moved.append(np.concatenate([new[None], state]))
+        return np.stack(moved)
+
+    @staticmethod
+    def entropies(policies: Array) -> tuple[float, float]:
+        """The median of their entropies, and the 5th percentile."""
+        found = [entropy(logits) for logits, *_ in policies]
+        return float(np.median(found)), float(np.percentile(found, 5))

@@ -140,7 +140,10 @@ def calibrate(payload: Payload, client: Client) -> Payload:
 
 
 def gradient(payload: Payload, client: Client) -> Payload:
-    """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct."""
+    """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct.
+
+    With `counted` the accuracy of a batch is over that many rows, the batch's among them.
+    """
     x, y = client.data.part("train")
     module = networks.network(payload["architecture"], client.device)
     weights, batch, epochs = payload["weights"], payload["batch"], payload["epochs"]
@@ -149,7 +152,8 @@ def gradient(payload: Payload, client: Client) -> Payload:
             module, weights, x, y, epochs, batch, payload["lr"], client.rng, device=client.device
         )
     else:
-        found = gradients.batch_gradient(module, weights, x, y, batch, client.rng, device=client.device)
+        counted = payload.get("counted", 0)
+        found = gradients.batch_gradient(module, weights, x, y, batch, client.rng, client.device, counted)
     return {"gradient": found.gradient, "correct": found.correct}
 
 

@@ -27,6 +27,7 @@ from atoll.methods.base import (
     Tensors,
 )
 from atoll.spaces.darts import space as darts
+from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import KINDS
 from atoll.training.augmentation import Augmentation
 
@@ -114,16 +115,15 @@ class DartsSearch(Method[StateT]):
         self.supernet = darts.architecture_for(schema, config.channels, config.cells)
         self.size = darts.weight_count(self.supernet)
 
-    def derived(self, alpha: Array) -> dict[str, Any]:
-        """The found network: the two likeliest edges of every node, never `none`."""
-        edges = darts.genotype(*alpha)
-        return darts.from_genotype(self.supernet, edges, self.config.retrain_channels, self.config.retrain_cells)
+    def derived(self, cells: Genotype) -> dict[str, Any]:
+        """The network of these cells, in the size of the found one."""
+        return darts.from_genotype(self.supernet, cells, self.config.retrain_channels, self.config.retrain_cells)
 
     def retrain_round(
-        self, found: dict[str, Any], alpha: Array, batch: int, rounds_done: int, federation: Federation, rng: Generator
+        self, found: dict[str, Any], batch: int, rounds_done: int, federation: Federation, rng: Generator
     ) -> tuple[dict[str, Any], Metrics]:
-        """One round of federated averaging for the network `found`; the first one draws its weights."""
-        model = FederatedModel(BEST, **found) if found else fresh(BEST, self.derived(alpha), rng)
+        """One round of federated averaging for the network `found`; without weights, it starts with random ones."""
+        model = FederatedModel(BEST, **found) if "weights" in found else fresh(BEST, found["architecture"], rng)
         clients = federation.clients()
         (trained,) = train_models(federation, [model], clients, self.config.retraining(batch), 0)
         new = {"architecture": trained.architecture, "weights": trained.weights, "diverged": trained.diverged}
@@ -148,15 +148,15 @@ class DartsSearch(Method[StateT]):
         name: str,
         architecture: dict[str, Any],
         weights: Tensors,
-        alpha: Array,
+        network: dict[str, Any],
         federation: Federation,
     ) -> list[Candidate]:
         """The found network if it was trained (and has not diverged), and one of this name that shares the supernet's
         weights.
 
-        If the latter is picked, `atoll retrain` trains what is derived from it.
+        If the latter is picked, `atoll retrain` trains the network that the search has derived.
         """
-        derived: dict[str, Any] = {"derived": self.derived(alpha)}
+        derived: dict[str, Any] = {"derived": network}
         if found and found["diverged"]:
             derived["diverged"] = f"in training from scratch, at retrain_lr = {self.config.retrain_lr:g}"
         if not found or found["diverged"]:

@@ -82,8 +82,8 @@ class FedNAS(DartsSearch[FedNASState]):
 
     def step(self, state: FedNASState, federation: Federation, rng: Generator) -> tuple[FedNASState, Metrics]:
         if state.round >= self.config.search_rounds:
-            alpha, batch = _alpha(state.supernet), self.config.batch
-            found, metrics = self.retrain_round(state.found, alpha, batch, state.round, federation, rng)
+            start = state.found or {"architecture": self._network(state)}
+            found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
             return FedNASState(state.round + 1, state.supernet, state.recent, found), metrics
         infos = {info.name: info for info in federation.clients()}
         chosen = choose(list(infos), self.config.fraction, rng)
@@ -101,8 +101,11 @@ class FedNAS(DartsSearch[FedNASState]):
 
     def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The found network if it was trained, and the supernet itself."""
-        alpha = _alpha(state.supernet)
-        return self.candidates(state.found, "supernet", self.supernet, state.supernet, alpha, federation)
+        network = self._network(state)
+        return self.candidates(state.found, "supernet", self.supernet, state.supernet, network, federation)
+
+    def _network(self, state: FedNASState) -> dict[str, Any]:
+        return self.derived(darts.genotype(*_alpha(state.supernet)))
 
     def _task(self, supernet: Tensors, info: ClientInfo) -> Task:
         settings = self.config.alternation

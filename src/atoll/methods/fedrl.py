@@ -21,6 +21,7 @@ Section VI-A goes through four phases: warm-up (alpha is fixed), search, the fou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ from atoll import spaces
 from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.algorithms.sampling import assign
-from atoll.clients import jobs
+from atoll.clients import FederatedModel, count_correct, jobs
 from atoll.core.checks import Count, TensorsLike
 from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.exchange import Late
@@ -51,6 +52,7 @@ from atoll.methods.base import (
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
 from atoll.methods.fedrl_config import FedRLConfig, Phase
 from atoll.spaces.darts import space as darts
+from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import OPERATIONS
 
 NONE = OPERATIONS.index("none")
@@ -63,6 +65,8 @@ class FedRLState:
     velocity: Tensors  # of theta: its momentum
     alpha: Array  # (2, 14, 8): normal and reduction cells, edges, operations
     ascent: Array  # the memory of alpha's optimiser
+    squares: Tensors  # moving mean of theta's squared gradients, for adaptive compensation; else empty
+    reference: Array  # policies that get the same rewards without signal, see reinforce.WithoutSignal
     baseline: float  # b of Eq. 9
     recent: list[float]  # accuracies of this phase's last rounds, for the moving average
     # The pools, by round: retained while a reply from that round may still be used.
@@ -80,6 +84,7 @@ class _Received:
     accuracies: list[float] = field(default_factory=list)
     policy_gradients: list[Array] = field(default_factory=list)  # gradients of log p
     ages: list[int] = field(default_factory=list)
+    compensations: list[float] = field(default_factory=list)  # each as a share of its gradient's length
     discarded: int = 0  # too late, or not asked
     errors: list[str | None] = field(default_factory=list)
 
@@ -102,8 +107,23 @@ class FedRL(DartsSearch[FedRLState]):
         weights = start.slice(darts.names(self.supernet))
         still = Tensors({name: np.zeros_like(array) for name, array in weights.items()})
         alpha = np.stack([start[name] for name in darts.ALPHAS]).astype(np.float64)
-        guess = 1 / self.supernet["classes"]
-        return FedRLState(0, weights, still, alpha, self.config.ascent.start(alpha), guess, [], {}, {}, {}, {})
+        adaptive = self.config.compensation_rule == "adaptive"
+        reference = reinforce.WithoutSignal(self.config.ascent).start(alpha, self.config.reference)
+        return FedRLState(
+            round=0,
+            weights=weights,
+            velocity=still,
+            alpha=alpha,
+            ascent=self.config.ascent.start(alpha),
+            squares=still if adaptive else Tensors({}),
+            reference=reference,
+            baseline=1 / self.supernet["classes"],
+            recent=[],
+            past_weights={},
+            past_alphas={},
+            past_keys={},
+            found={},
+        )
 
     def step(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[FedRLState, Metrics]:
         phase = self.config.phase(state.round)
@@ -120,7 +140,8 @@ class FedRL(DartsSearch[FedRLState]):
             state = self._fold(received, failure, state, federation)
         if asked and not received.ages and not state.past_keys[str(federation.round)]:
             raise _no_replies(len(asked), received.errors)
-        new = _retained(self._update(state, received, phase), federation.round + 1 - self.config.threshold)
+        new = self._update(state, received, phase, rng)
+        new = _retained(new, federation.round + 1 - self.config.threshold)
         self._refuse_to_end_without_replies(new, phase)
         return new, self._metrics(new, received, tasks, phase, federation)
 
@@ -128,7 +149,8 @@ class FedRL(DartsSearch[FedRLState]):
         """P4: the found network if it was trained, and the likeliest sub-model with the weights it shares."""
         path = self._likeliest(state)
         weights = state.weights.slice(darts.names(path))
-        return self.candidates(state.found, "path", path, weights, state.alpha, federation)
+        network = state.found.get("architecture") or self.derived(self._choice(state, federation, rng)[0])
+        return self.candidates(state.found, "path", path, weights, network, federation)
 
     # -- lines 4-14: a sub-model for every client ----------------------------------------------------------------------
 
@@ -158,8 +180,10 @@ class FedRL(DartsSearch[FedRLState]):
             "epochs": self.config.epochs,
             "lr": self.config.lr,
         }
-        rows = self.config.rows(info)
-        macs = spaces.training_macs(darts.cost(sub_model), rows)
+        rows, trained, cost = self.config.rows(info), self.config.trained_rows(info), darts.cost(sub_model)
+        if rows > trained:
+            payload["counted"] = rows
+        macs = spaces.training_macs(cost, trained) + cost.macs * (rows - trained)
         returns = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
         return Task(f"gradient:{info.name}", info.name, jobs.GRADIENT, payload, macs, returns)
 
@@ -182,9 +206,14 @@ class FedRL(DartsSearch[FedRLState]):
         if self.config.bound is not None:
             gradient = clip_gradient(gradient, self.config.bound)
         usable = key is not None and age <= self.config.threshold
+        if usable and after.squares:
+            changed = {name: reinforce.mean_square(after.squares[name], own) for name, own in gradient.items()}
+            after = replace(after, squares=after.squares.replaced(changed))
         if usable and age > 0 and federation.late == "compensate":
-            gradient = self._compensated(gradient, state, sent)
+            before, gradient = gradient, self._compensated(gradient, after, sent)
             usable = all(np.isfinite(array).all() for array in gradient.values())  # its square may be too large
+            if usable:
+                received.compensations.append(_distance(gradient, before) / max(_distance(before), 1e-30))
         if not usable or key is None:
             federation.forget(reply)
             received.discarded += 1
@@ -199,9 +228,13 @@ class FedRL(DartsSearch[FedRLState]):
     def _compensated(self, gradient: Mapping[str, Array], state: FedRLState, sent: str) -> dict[str, Array]:
         """Line 27, Eq. 13: as if the gradient had been taken at the present weights."""
         then, strength = state.past_weights[sent], self.config.compensation
+
+        def factor(name: str) -> float | Array:
+            return reinforce.adaptive_strength(state.squares[name], strength) if state.squares else strength
+
         with np.errstate(over="ignore", invalid="ignore"):
             return {
-                name: reinforce.compensated(array, state.weights[name], then[name], strength)
+                name: reinforce.compensated(array, state.weights[name], then[name], factor(name))
                 for name, array in gradient.items()
             }
 
@@ -214,7 +247,7 @@ class FedRL(DartsSearch[FedRLState]):
 
     # -- lines 32-33: theta descends, alpha ascends --------------------------------------------------------------------
 
-    def _update(self, state: FedRLState, received: _Received, phase: str) -> FedRLState:
+    def _update(self, state: FedRLState, received: _Received, phase: str, rng: Generator) -> FedRLState:
         """Without a reply neither moves; with one alone the policy stays, for its advantage over itself is nothing."""
         done, window = state.round + 1, self.config.window
         before = [] if state.round == self.config.warmup else state.recent  # a new phase starts from scratch
@@ -230,6 +263,10 @@ class FedRL(DartsSearch[FedRLState]):
             uphill = reinforce.reinforce(received.accuracies, baseline, received.policy_gradients)
             alpha, ascent = self.config.ascent.step(state.alpha, uphill, state.ascent)
             new = replace(new, baseline=baseline, alpha=alpha, ascent=ascent)
+            if len(state.reference):
+                chance, (apart,) = reinforce.WithoutSignal(self.config.ascent), rng.spawn(1)  # no draw of the search
+                reference = chance.step(state.reference, received.accuracies, baseline, apart)
+                new = replace(new, reference=reference)
         return new
 
     def _refuse_to_end_without_replies(self, state: FedRLState, phase: Phase) -> None:
@@ -253,8 +290,30 @@ class FedRL(DartsSearch[FedRLState]):
         for late in federation.receive(at_least=0):
             if late.ok:
                 federation.forget(late)
-        found, metrics = self.retrain_round(state.found, state.alpha, self.config.batch, state.round, federation, rng)
-        return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics
+        start: dict[str, Any] = state.found
+        about: Metrics = {}
+        if not start:
+            cells, about = self._choice(state, federation, rng)
+            start = {"architecture": self.derived(cells)}
+        found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
+        return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics | about
+
+    def _choice(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[Genotype, Metrics]:
+        """The likeliest cells, or the best of those and some drawn from the policy: by their error on all clients'
+        validation rows, with the weights that they share."""
+        cells = [darts.genotype(*state.alpha)]
+        if not self.config.choice or not any(info.sizes["validation"] for info in federation.clients()):
+            return cells[0], {}
+        normal, reduce = state.alpha
+        cells += [darts.sampled_genotype(normal, reduce, rng) for _ in range(self.config.choice)]
+        models = []
+        for number, own in enumerate(cells):
+            path = darts.sub_model(self.supernet, darts.path_key(own))
+            models.append(FederatedModel(f"choice-{number}", path, state.weights.slice(darts.names(path))))
+        counts = count_correct(federation, models, federation.clients(), "validation")
+        errors = [counts[model.name].error() for model in models]
+        best = int(np.argmin(errors))
+        return cells[best], {"choice_errors": errors, "chosen": best}
 
     def _likeliest(self, state: FedRLState) -> dict[str, Any]:
         """The likeliest sub-model without `none`."""
@@ -280,9 +339,21 @@ class FedRL(DartsSearch[FedRLState]):
             metrics["size_share"] = float(np.mean(sizes)) / self.size
         if received.ages:
             metrics["accuracy"] = float(np.mean(received.accuracies))
+            metrics["accuracy_deviation"] = float(np.std(received.accuracies))  # over the replies: bars of Fig. 12
+        if received.compensations:
+            metrics["compensation"] = float(np.mean(received.compensations))
+        if phase == "search" and len(state.reference):
+            median, low = reinforce.WithoutSignal.entropies(state.reference)
+            metrics |= {"entropy_without_signal": median, "entropy_without_signal_5": low}
         path = self._likeliest(state)
         tested = self.tested(state.round, federation, path, state.weights.slice(darts.names(path)))
         return metrics | accuracy_metrics(state.recent) | tested
+
+
+def _distance(one: Mapping[str, Array], other: Mapping[str, Array] | None = None) -> float:
+    """The length of a gradient, or of the difference of two."""
+    parts = (array if other is None else array - other[name] for name, array in one.items())
+    return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
 
 
 def _answers(reply: Reply, key: Array) -> bool:

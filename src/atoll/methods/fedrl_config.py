@@ -36,13 +36,21 @@ class FedRLConfig(DartsConfig):
     policy_clip: float = Field(default=5.0, gt=0)
     policy_betas: list[float] = Field(default=[0.5, 0.999], min_length=2, max_length=2)  # of Adam
     baseline: float = Field(default=0.99, ge=0, le=1)  # share of the new mean in Eq. 9
+    reward_rows: int | None = Field(default=None, ge=2)  # that a reward is counted over; None: those of the batch
     policy_only: bool = False  # after the warm-up the weights stay as they are (Fig. 5)
 
     # Late replies; what becomes of them is a setting of the engine
     threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are discarded
     correction: Correction = "exact"  # of the policy's gradient, when compensating
     compensation: float = Field(default=0.1, ge=0)  # lambda
+    # adaptive: lambda over the root of each weight's mean squared gradient (DC-ASGD-a); constant: the paper's
+    compensation_rule: Literal["constant", "adaptive"] = "constant"
     transmission: Rule = "adaptive"  # who gets which sub-model: larger ones over faster links, at random, as drawn
+
+    # What is found: the likeliest cells or, of those and this many drawn from the policy, the best on validation rows
+    # with the weights they share.
+    choice: int = Field(default=0, ge=0, le=1000)
+    reference: int = Field(default=20, ge=0, le=1000)  # policies without signal whose entropy is logged beside
 
     @field_validator("policy_betas")
     @classmethod
@@ -81,7 +89,11 @@ class FedRLConfig(DartsConfig):
     def rows(self, info: ClientInfo) -> int:
         """Rows that a client's accuracy is counted over."""
         size = info.sizes["train"]
-        return self.epochs * size if self.epochs else min(self.batch, size)
+        return self.epochs * size if self.epochs else min(max(self.batch, self.reward_rows or 0), size)
+
+    def trained_rows(self, info: ClientInfo) -> int:
+        """Rows of its gradient."""
+        return self.rows(info) if self.epochs else min(self.batch, info.sizes["train"])
 
     @property
     def descent(self) -> Descent:

@@ -47,7 +47,11 @@ class PolicyMetrics(TypedDict, total=False):
     phase: Literal["warmup", "search", "final"]
     accuracy: float  # on training batches, like the next
     moving_accuracy: float
+    accuracy_deviation: float  # over the replies of the round
     entropy: float  # of an edge's operations, in nats
+    entropy_without_signal: float  # of policies that get the same rewards for other keys: the median, and below
+    entropy_without_signal_5: float  # the 5th percentile
+    compensation: float  # of late gradients, as a share of their length
     skip_share: float  # of skip connections in the most likely cells
     skip_expected: float
     error: float  # on training batches before the phase `final`

@@ -25,14 +25,31 @@ class LocalGradient:
 
 
 def batch_gradient(
-    module: nn.Module, weights: Tensors, x: Array, y: Array, batch: int, rng: np.random.Generator, device: str = "cpu"
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    batch: int,
+    rng: np.random.Generator,
+    device: str = "cpu",
+    counted: int = 0,
 ) -> LocalGradient:
-    """The gradient of the cross-entropy on one random batch, or on all rows if there are fewer than `batch`."""
+    """The gradient of the cross-entropy on one random batch, or on all rows if there are fewer than `batch`.
+
+    The accuracy is over `counted` rows if these are more: those of the batch and others, in batches of the same size.
+    """
     parameters = load(module, weights)
-    chosen = rng.permutation(len(y))[:batch]
+    order = rng.permutation(len(y))
+    chosen = order[:batch]
     inputs, labels = Rows(x[chosen], y[chosen], module, device).between(0, len(chosen))
     gradients, correct = _backward(module, parameters, inputs, labels)
-    return LocalGradient(_named(weights, gradients), correct, len(chosen))
+    others = order[batch : max(batch, counted)]
+    with torch.no_grad():
+        for start in range(0, len(others), batch):
+            more = others[start : start + batch]
+            inputs, labels = Rows(x[more], y[more], module, device).between(0, len(more))
+            correct += int((module(inputs).argmax(1) == labels).sum())
+    return LocalGradient(_named(weights, gradients), correct, len(chosen) + len(others))
 
 
 def epochs_gradient(

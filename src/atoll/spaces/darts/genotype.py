@@ -43,6 +43,31 @@ def random_genotype(rng: np.random.Generator) -> Genotype:
     return drawn
 
 
+def sampled_genotype(normal: Array, reduce: Array, rng: np.random.Generator) -> Genotype:
+    """Drawn from the policy: an operation for every edge, never `none`, and for each node the two edges whose operation
+    is the likeliest."""
+    drawn: Genotype = {}
+    for kind, alphas in zip(KINDS, (normal, reduce), strict=True):
+        probabilities = _probabilities(alphas)
+        probabilities[:, NONE] = 0.0
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        chosen = np.array([rng.choice(len(OPERATIONS), p=row) for row in probabilities])
+        drawn[kind] = _two_of_each(probabilities, chosen)
+    return drawn
+
+
+def path_key(cells: Genotype) -> dict[str, list[int]]:
+    """The key of the sub-model that has the operations of a genotype, and `none` on the other edges."""
+    keys = {}
+    for kind in KINDS:
+        key = [NONE] * EDGES
+        for number, (name, source) in enumerate(cells[kind]):
+            edge = next(one for one in edges_into(number // EDGES_PER_NODE) if ENDS[one][1] == source)
+            key[edge] = OPERATIONS.index(name)
+        keys[kind] = key
+    return keys
+
+
 def skip_share(cells: Mapping[str, Any]) -> float:
     """The share of skip connections among the edges of a genotype, or its expectation under probabilities (14, 8).
 
@@ -101,15 +126,24 @@ def _checked(kind: str, pairs: Any) -> list[list[Any]]:
 
 
 def _derived(alphas: Array) -> list[list[Any]]:
+    probabilities = _probabilities(alphas)
+    probabilities[:, NONE] = -1.0
+    return _two_of_each(probabilities, probabilities.argmax(axis=1))
+
+
+def _probabilities(alphas: Array) -> Array:
     values = _rows(alphas)
     exponents = np.exp(values - values.max(axis=1, keepdims=True))
-    probabilities = exponents / exponents.sum(axis=1, keepdims=True)
-    probabilities[:, NONE] = -1.0
-    best = probabilities.argmax(axis=1)
+    shares: Array = exponents / exponents.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _two_of_each(probabilities: Array, chosen: Array) -> list[list[Any]]:
+    """For each node the two edges whose chosen operation has the highest probability."""
     pairs = []
     for node in range(NODES):
-        ranked = sorted(edges_into(node), key=lambda edge: -probabilities[edge, best[edge]])
-        pairs += [[OPERATIONS[best[edge]], ENDS[edge][1]] for edge in ranked[:EDGES_PER_NODE]]
+        ranked = sorted(edges_into(node), key=lambda edge: -probabilities[edge, chosen[edge]])
+        pairs += [[OPERATIONS[chosen[edge]], ENDS[edge][1]] for edge in ranked[:EDGES_PER_NODE]]
     return pairs
 
 

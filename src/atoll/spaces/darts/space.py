@@ -26,7 +26,15 @@ from torch import Tensor, nn
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.spaces.darts.cells import GenotypeCell, MixedCell, PathCell, make_part
-from atoll.spaces.darts.genotype import check_genotype, genotype, random_genotype, skip_share
+from atoll.spaces.darts.genotype import (
+    Genotype,
+    check_genotype,
+    genotype,
+    path_key,
+    random_genotype,
+    sampled_genotype,
+    skip_share,
+)
 from atoll.spaces.darts.layers import EDGES, KINDS, OPERATIONS, check_key
 from atoll.spaces.darts.plan import DartsPlan, form_of, genotype_of, key_of, plan
 from atoll.spaces.darts.table import (
@@ -45,6 +53,7 @@ __all__ = [
     "EDGES",
     "KINDS",
     "OPERATIONS",
+    "Genotype",
     "architecture_for",
     "build",
     "cost",
@@ -54,7 +63,9 @@ __all__ = [
     "initial",
     "names",
     "operation_weights",
+    "path_key",
     "random_genotype",
+    "sampled_genotype",
     "shapes",
     "shared_weights",
     "skip_share",
