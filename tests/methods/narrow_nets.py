@@ -65,7 +65,7 @@ class Script(ScriptedFederation):
             return {"changes": [self._changed(task, name) for name in task.payload["wanted"]]}
         answer: Payload = {"correct": self._correct(task)}
         if "previous" in task.payload:
-            answer["previous"] = self._previous
+            answer["previous"] = {"correct": self._previous}
         self._held[task.client, task.payload["candidate"]] = task.payload["weights"]
         return answer if task.payload["hold"] else {**answer, "change": self._changed(task, task.payload["candidate"])}
 
@@ -76,7 +76,7 @@ class Script(ScriptedFederation):
 
 def decnas(**settings: Any) -> Decnas:
     usual: dict[str, Any] = {"rounds": 50, "model": "mlp", "hidden": [8] * 6, "step": 0.04, "step_decay": 1.0}
-    usual |= {"resources": {"macs": 0.5}, "groups": 6, "tune_rounds": [4]}
+    usual |= {"resources": {"macs": 0.5}, "groups": 6, "tune_rounds": [4], "regroup": "iteration"}
     return Decnas(DecnasConfig(**{**usual, **settings}), SCHEMA)
 
 

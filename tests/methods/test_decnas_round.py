@@ -11,6 +11,7 @@ from atoll import spaces
 from atoll.core import wire
 from atoll.core.messages import Task
 from atoll.errors import TooFewReplies
+from atoll.rng import stream
 from methods.narrow_nets import MACS, UNITS, Script, begun, by_candidate, client, decnas, step
 from refusals import refused
 
@@ -158,6 +159,52 @@ def test_the_start_network_is_trained_by_all_clients_first() -> None:
     assert events[1]["accuracy"] == 0.8 and events[1]["network"] == "m0"
     for name, array in before.items():
         np.testing.assert_allclose(state.found[0]["weights"][name], array + 2.0, rtol=1e-6)
+
+
+def test_a_candidate_takes_a_free_group_every_round() -> None:
+    """Line 15. Four of six go on; each is tuned by another group now and then, and every group has scored GM_0 once."""
+    federation = Script(SIX, FROM_9_TO_4)
+    state, events = rounds(decnas(regroup="round"), federation, 3)
+    groups = [{unit: row["group"] for unit, row in event["candidates"].items()} for event in events]
+    assert any(groups[0][unit] != groups[1][unit] for unit in groups[1])
+    assert all(len(set(own.values())) == len(own) for own in groups), "none has to wait while a group is free"
+    asked = [task.client for task in federation.sent("tune") if "previous" in task.payload]
+    assert sorted(asked) == [info.name for info in SIX] and state.tuned == 3
+
+
+def test_the_groups_are_others_in_every_iteration() -> None:
+    federation = Script(SIX, FROM_9_TO_4)
+    method = decnas(groups=3, tune_rounds=[1])
+    state, seen = begun(method, federation), []
+    for _ in range(3):
+        state = method._open_iteration(state, SIX, stream(7, "open", len(seen)))
+        assert sorted(name for group in state.groups for name in group) == [info.name for info in SIX]
+        seen.append(sorted(sorted(group) for group in state.groups))
+    assert len({str(groups) for groups in seen}) > 1
+
+
+def test_no_tuning_rounds_take_the_best_candidate_as_it_is() -> None:
+    """Fig. 7's zero: one exchange without training, and the weights are those of the pruned network."""
+    federation = Script(SIX, FROM_9_TO_4)
+    state, (event,) = rounds(decnas(tune_rounds=[0]), federation, 1)
+    assert event["chosen"] == UNITS[0] and state.iteration == 2
+    (task,) = [task for task in federation.sent("tune") if task.payload["candidate"] == UNITS[0]]
+    assert task.payload["training"]["epochs"] == 0 and task.macs == MACS[0] * 10 + 352 * 10
+    assert state.found[1]["weights"].whole_digest() == task.payload["weights"].whole_digest()
+
+
+def test_a_block_may_be_left_out_too() -> None:
+    """Between hidden layers of eight each one can go: 352 - 64 = 288 MACs, which meets the target of 337.92."""
+    federation = Script(SIX, lambda task: 8)
+    method = decnas(depth=True, tune_rounds=[1])
+    state, (event,) = rounds(method, federation, 1)
+    blocks = [unit for unit in event["candidates"] if unit.startswith("without ")]
+    assert blocks == [f"without layers.{number}" for number in range(1, 6)]
+    assert event["chosen"] == blocks[0], "it saves the most for the same accuracy"
+    arch, about = state.found[1]["architecture"], state.found[1]["about"]
+    assert spaces.cost(arch).macs == 288 and "layers.1" not in arch["layers"]
+    assert about["unit"] == "without layers.1" and about["layer"] == "without linear 2"
+    assert set(state.found[1]["weights"]) == {name for name, _ in spaces.skeleton(arch).named_parameters()}
 
 
 # -- the three optimisations, each switched off by itself ------------------------------------------------------------

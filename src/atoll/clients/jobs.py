@@ -25,6 +25,7 @@ from atoll.spaces.sparse.graph import remove_smallest
 from atoll.training import calibration, evaluation, gradients, networks, sgd, shared_prefix
 from atoll.training.augmentation import Augmentation
 from atoll.training.client import Client
+from atoll.training.metrics import Confusion
 
 if TYPE_CHECKING:
     from atoll.training.sgd import Objective
@@ -142,7 +143,8 @@ def calibrate(payload: Payload, client: Client) -> Payload:
 def gradient(payload: Payload, client: Client) -> Payload:
     """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct.
 
-    With `counted` the accuracy of a batch is over that many rows, the batch's among them.
+    With `counted` the accuracy of a batch is over that many rows, the batch's among them; with `confusion` the reply
+    has the confusion matrix of these rows instead.
     """
     x, y = client.data.part("train")
     module = networks.network(payload["architecture"], client.device)
@@ -154,20 +156,27 @@ def gradient(payload: Payload, client: Client) -> Payload:
     else:
         counted = payload.get("counted", 0)
         found = gradients.batch_gradient(module, weights, x, y, batch, client.rng, client.device, counted)
-    return {"gradient": found.gradient, "correct": found.correct}
+    counts: Payload = {"confusion": found.confusion} if payload.get("confusion") else {"correct": found.correct}
+    return {"gradient": found.gradient, **counts}
 
 
-def correct_rows(
+def confusion_of(
     architecture: dict[str, Any], weights: Tensors, client: Client, part: Part, batch: int = TEST_BATCH
-) -> int:
-    """Correct rows of this part, for weights as they travel. A network without finite outputs gets none right."""
+) -> Confusion:
+    """The confusion matrix on this part, for weights as they travel. A network without finite outputs gets none
+    right."""
     x, y = client.data.part(part)
+    classes = int(architecture["classes"])
     if not len(y):
-        return 0
+        return np.zeros((classes, classes), np.int64)
     module = networks.network(architecture, client.device)
     whole = sparse.unpack(architecture, weights)
     counts = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
-    return counts.correct if math.isfinite(counts.loss) else 0
+    if math.isfinite(counts.loss):
+        return counts.confusion
+    wrong = np.zeros((classes, classes), np.int64)
+    np.add.at(wrong, (y, (y + 1) % classes), 1)
+    return wrong
 
 
 Job = Callable[[Payload, Client], Payload]

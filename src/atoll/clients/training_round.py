@@ -165,6 +165,18 @@ class Counted:
             return objective_error(objective, self.confusion)
         return 1.0 - self.correct / self.rows if self.rows else 1.0
 
+    def __add__(self, other: Counted) -> Counted:
+        both = [one.confusion for one in (self, other) if one.confusion is not None]
+        return Counted(self.correct + other.correct, self.rows + other.rows, sum(both[1:], both[0]) if both else None)
+
+    def to_plain(self) -> Payload:
+        """Without statistics."""
+        return {"correct": self.correct, "rows": self.rows, "confusion": self.confusion}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Counted:
+        return cls(**plain)
+
     def add(self, payload: Payload, rows: int) -> None:
         self.rows += rows
         if "confusion" in payload:

@@ -33,7 +33,7 @@ from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, count_correct, jobs
-from atoll.core.checks import Count, TensorsLike
+from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.exchange import Late
 from atoll.federation.replies import failure_reasons
@@ -54,6 +54,7 @@ from atoll.methods.fedrl_config import FedRLConfig, Phase
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import OPERATIONS
+from atoll.training.metrics import objective_error
 
 NONE = OPERATIONS.index("none")
 
@@ -184,7 +185,10 @@ class FedRL(DartsSearch[FedRLState]):
         if rows > trained:
             payload["counted"] = rows
         macs = spaces.training_macs(cost, trained) + cost.macs * (rows - trained)
-        returns = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
+        returns: dict[str, Any] = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
+        if self.config.objective != "error":
+            payload["confusion"], classes = True, int(sub_model["classes"])
+            returns = {"gradient": returns["gradient"], "confusion": CountArray((classes, classes), rows)}
         return Task(f"gradient:{info.name}", info.name, jobs.GRADIENT, payload, macs, returns)
 
     # -- lines 16-31: fresh and late replies ---------------------------------------------------------------------------
@@ -219,11 +223,17 @@ class FedRL(DartsSearch[FedRLState]):
             received.discarded += 1
             return after
         received.mean.add(gradient)
-        received.accuracies.append(reply.payload["correct"] / reply.task.returns["correct"].maximum)
+        received.accuracies.append(self._reward(reply))
         corrected = age > 0 and federation.late == "compensate"
         received.policy_gradients.append(self._policy_gradient(key, state, sent, corrected))
         received.ages.append(age)
         return after
+
+    def _reward(self, reply: Reply) -> float:
+        """The accuracy on the rows that count, or 1 minus another objective."""
+        if self.config.objective == "error":
+            return float(reply.payload["correct"] / reply.task.returns["correct"].maximum)
+        return 1.0 - objective_error(self.config.objective, reply.payload["confusion"])
 
     def _compensated(self, gradient: Mapping[str, Array], state: FedRLState, sent: str) -> dict[str, Array]:
         """Line 27, Eq. 13: as if the gradient had been taken at the present weights."""
@@ -310,8 +320,9 @@ class FedRL(DartsSearch[FedRLState]):
         for number, own in enumerate(cells):
             path = darts.sub_model(self.supernet, darts.path_key(own))
             models.append(FederatedModel(f"choice-{number}", path, state.weights.slice(darts.names(path))))
-        counts = count_correct(federation, models, federation.clients(), "validation")
-        errors = [counts[model.name].error() for model in models]
+        objective = self.config.objective
+        counts = count_correct(federation, models, federation.clients(), "validation", confusion=objective != "error")
+        errors = [counts[model.name].error(objective) for model in models]
         best = int(np.argmin(errors))
         return cells[best], {"choice_errors": errors, "chosen": best}
 

@@ -12,6 +12,7 @@ from atoll.algorithms.sampling import Rule
 from atoll.core.messages import ClientInfo, Schema
 from atoll.errors import ConfigError
 from atoll.methods.darts_search import DartsConfig
+from atoll.training.metrics import Objective
 
 Phase = Literal["warmup", "search", "final"]
 
@@ -36,6 +37,7 @@ class FedRLConfig(DartsConfig):
     policy_clip: float = Field(default=5.0, gt=0)
     policy_betas: list[float] = Field(default=[0.5, 0.999], min_length=2, max_length=2)  # of Adam
     baseline: float = Field(default=0.99, ge=0, le=1)  # share of the new mean in Eq. 9
+    objective: Objective = "error"  # a reward is 1 minus it; or balanced_error, weighted_f1 (1 minus it)
     reward_rows: int | None = Field(default=None, ge=2)  # that a reward is counted over; None: those of the batch
     policy_only: bool = False  # after the warm-up the weights stay as they are (Fig. 5)
 

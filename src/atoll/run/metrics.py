@@ -71,7 +71,8 @@ class PruningMetrics(TypedDict, total=False):
     iteration: int
     round_in_iteration: int
     candidates: dict[str, PrunedCandidateMetrics]
-    chosen: str  # the candidate, in the last round of an iteration, like the next two
+    chosen: str  # the candidate, in the last round of an iteration, like the next three
+    layer: str  # what was narrowed or left out, in words
     network: str
     resources: dict[str, float]  # of this network
     error: float

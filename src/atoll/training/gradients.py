@@ -12,16 +12,24 @@ from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
 from atoll.training.batches import Rows, bounds
+from atoll.training.metrics import Confusion
 from atoll.training.networks import load, values
 
 
 @dataclass(frozen=True)
 class LocalGradient:
-    """A gradient under the names of the given weights, and the training accuracy on the same rows as counts."""
+    """A gradient under the names of the given weights, and what was right and wrong on the rows that count."""
 
     gradient: Tensors
-    correct: int
-    rows: int
+    confusion: Confusion
+
+    @property
+    def correct(self) -> int:
+        return int(np.trace(self.confusion))
+
+    @property
+    def rows(self) -> int:
+        return int(self.confusion.sum())
 
 
 def batch_gradient(
@@ -42,14 +50,14 @@ def batch_gradient(
     order = rng.permutation(len(y))
     chosen = order[:batch]
     inputs, labels = Rows(x[chosen], y[chosen], module, device).between(0, len(chosen))
-    gradients, correct = _backward(module, parameters, inputs, labels)
+    gradients, found = _backward(module, parameters, inputs, labels)
     others = order[batch : max(batch, counted)]
     with torch.no_grad():
         for start in range(0, len(others), batch):
             more = others[start : start + batch]
             inputs, labels = Rows(x[more], y[more], module, device).between(0, len(more))
-            correct += int((module(inputs).argmax(1) == labels).sum())
-    return LocalGradient(_named(weights, gradients), correct, len(chosen) + len(others))
+            found = found + _counted(module(inputs), labels)
+    return LocalGradient(_named(weights, gradients), found)
 
 
 def epochs_gradient(
@@ -71,26 +79,34 @@ def epochs_gradient(
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)
     updated = [parameter.detach() for parameter in parameters]
-    cuts, correct = bounds(len(rows), batch), 0
+    cuts, found = bounds(len(rows), batch), None
     for _ in range(epochs):
         order = rows.order(rng)
         for start, stop in cuts:
-            gradients, batch_correct = _backward(module, parameters, *rows.take(order[start:stop]))
+            gradients, own = _backward(module, parameters, *rows.take(order[start:stop]))
             torch._foreach_add_(updated, gradients, alpha=-lr)
-            correct += batch_correct
+            found = own if found is None else found + own
     after = values(weights, parameters)
     change = {name: (array - after[name]) / np.float32(lr) for name, array in weights.items()}
-    return LocalGradient(Tensors(change), correct, epochs * len(rows))
+    assert found is not None  # an epoch has a batch
+    return LocalGradient(Tensors(change), found)
 
 
 def _backward(
     module: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, labels: Tensor
-) -> tuple[list[Tensor], int]:
+) -> tuple[list[Tensor], Confusion]:
     logits = module(inputs)
     loss = functional.cross_entropy(logits, labels)
     # A path through a supernet may skip some of its parameters: their gradient is zero.
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return list(gradients), int((logits.argmax(1) == labels).sum())
+    return list(gradients), _counted(logits, labels)
+
+
+def _counted(logits: Tensor, labels: Tensor) -> Confusion:
+    """True classes by predicted ones."""
+    classes = logits.shape[1]
+    places = labels * classes + logits.argmax(1)
+    return torch.bincount(places, minlength=classes * classes).reshape(classes, classes).cpu().numpy()
 
 
 def _named(names: Mapping[str, Array], gradients: list[Tensor]) -> Tensors:

@@ -31,6 +31,7 @@ class TrainSettings:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: float | None = None  # limit on the L2 norm of a step's gradient over all parameters
+    steps: int | None = None  # the most steps, over all epochs
 
     def __post_init__(self) -> None:
         rules = {
@@ -39,6 +40,7 @@ class TrainSettings:
             "lr": (0 <= self.lr < float("inf"), "a finite number of 0 or more"),
             "momentum": (0 <= self.momentum < 1, "0 or more and below 1"),
             "weight_decay": (0 <= self.weight_decay < float("inf"), "a finite number of 0 or more"),
+            "steps": (self.steps is None or self.steps >= 1, "1 or more"),
             "clip": (self.clip is None or 0 < self.clip < float("inf"), "a finite number above 0"),
         }
         for name, (holds, rule) in rules.items():
@@ -186,13 +188,15 @@ def train(
     parameters = load(module, weights)
     rows = Rows(x, y, module, device)
     step = _steps(module, parameters, settings, forward, _mask_tensors(weights, masks or {}, device), objective)
-    cuts = bounds(len(rows), settings.batch)
-    for _ in range(settings.epochs):
+    cuts, done = bounds(len(rows), settings.batch), 0
+    most = settings.epochs * len(cuts) if settings.steps is None else min(settings.steps, settings.epochs * len(cuts))
+    while done < most:
         order = rows.order(rng)
-        for start, stop in cuts:
+        for start, stop in cuts[: most - done]:
             inputs, labels = rows.take(order[start:stop])
             step(augment(inputs, rng), labels)
-    return TrainOutcome(values(weights, parameters), len(rows), settings.epochs * len(cuts))
+        done += len(cuts)
+    return TrainOutcome(values(weights, parameters), len(rows), most)
 
 
 def _mask_tensors(weights: Tensors, masks: Mapping[str, Array], device: str) -> dict[str, Tensor]:

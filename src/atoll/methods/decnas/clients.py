@@ -12,18 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
-from atoll.clients import jobs
-from atoll.core.checks import Count, TensorsLike
+from atoll.clients import Counted, jobs
+from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.spaces.cost import training_macs
 from atoll.training.client import Client
+from atoll.training.metrics import Objective
 
+Measure = Literal["sent", "trained", "paper"]
 TUNE, UPLOAD = "atoll.methods.decnas.clients:tune", "atoll.methods.decnas.clients:upload"
 
 
@@ -52,16 +56,20 @@ class PrunedCandidate:
 class GroupCounts:
     """What a candidate's group returned in one round."""
 
-    correct: int = 0
-    rows: int = 0
+    objective: Objective = "error"
+    counted: Counted = field(default_factory=Counted)
     answered: list[ClientInfo] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     mean: Mean = field(default_factory=Mean)  # of the weight changes, by training rows
 
     @property
+    def rows(self) -> int:
+        return self.counted.rows
+
+    @property
     def accuracy(self) -> float:
-        """Section 4.3: the clients' accuracies, weighted by their validation rows."""
-        return self.correct / self.rows
+        """Section 4.3: the clients' accuracies, weighted by their validation rows; or 1 minus another objective."""
+        return 1.0 - self.counted.error(self.objective)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,10 @@ class Orders:
     training: Mapping[str, Any]  # the fields of TrainSettings
     hold: bool  # clients hold the change until it is asked for
     previous: Mapping[str, Any]
-    evaluate_sent: bool = False  # the network as it was sent, not as local training leaves it
+    # Which networks are measured after local training: the candidate (paper), both (trained), none (sent).
+    measure: Measure = "paper"
+    train: bool = True  # False: candidates are only measured
+    objective: Objective = "error"
 
 
 def tune(
@@ -80,15 +91,15 @@ def tune(
     candidates: Sequence[PrunedCandidate],
     groups: Sequence[Sequence[ClientInfo]],
     orders: Orders,
-    scored: Mapping[str, Sequence[int]],
-) -> tuple[dict[str, GroupCounts], dict[str, list[int]]]:
+    scored: Mapping[str, Counted],
+) -> tuple[dict[str, GroupCounts], dict[str, Counted]]:
     """Lines 17-22: every candidate is trained and tested by its group.
 
-    `scored` are the groups that have counted what GM_{t-1} gets right (of how many rows); the second value returned has
-    the others too. A candidate whose group has several to tune waits its turn there: tasks of one client are done in
-    this order.
+    `scored` are the groups that have counted what GM_{t-1} gets right and wrong; the second value returned has the
+    others too. A candidate whose group has several to tune waits its turn there: tasks of one client are done in this
+    order.
     """
-    known = {group: list(before) for group, before in scored.items()}
+    known = dict(scored)
     infos = {info.name: info for group in groups for info in group}
     by_unit = {one.unit: one for one in candidates}
     tasks = []
@@ -97,19 +108,17 @@ def tune(
         assert one.group is not None
         asks = str(one.group) not in scored and first_here[one.group] == one.unit
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
-    counted = {one.unit: GroupCounts() for one in candidates}
+    counted = {one.unit: GroupCounts(orders.objective) for one in candidates}
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
         counts, rows = counted[one.unit], info.sizes["validation"]
         counts.answered.append(info)
-        counts.correct += reply.payload["correct"]
-        counts.rows += rows
+        counts.counted.add(reply.payload, rows)
         if "change" in reply.payload:
             counts.mean.add(reply.payload["change"], info.sizes["train"])
         if "previous" in reply.payload:
-            before = known.setdefault(str(one.group), [0, 0])
-            before[:] = before[0] + reply.payload["previous"], before[1] + rows
+            known.setdefault(str(one.group), Counted()).add(reply.payload["previous"], rows)
     for failure in replies.failures:
         counted[failure.task.payload["candidate"]].errors.append(failure.error or "")
     return counted, known
@@ -143,19 +152,35 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
         "training": dict(orders.training),
         "hold": orders.hold,
     }
-    cost = spaces.cost(one.architecture)
-    macs = training_macs(cost, rows["train"], orders.training["epochs"]) + cost.macs * rows["validation"]
-    returns: dict[str, Any] = {"correct": Count(rows["validation"])}
+    if not orders.train:
+        payload["training"]["epochs"] = 0
+    payload["measure"] = orders.measure
+    cost, classes = spaces.cost(one.architecture), int(one.architecture["classes"])
+    counts: dict[str, Any] = {"correct": Count(rows["validation"])}
+    if orders.objective != "error":
+        payload["confusion"] = True
+        counts = {"confusion": CountArray((classes, classes), rows["validation"])}
+    macs = _training_macs(cost, rows["train"], payload["training"]) + cost.macs * rows["validation"]
+    returns: dict[str, Any] = dict(counts)
     if not orders.hold:
         returns["change"] = TensorsLike.of(one.weights)
-    if orders.evaluate_sent:
-        payload["evaluate_sent"] = True
     if asks:
         before = orders.previous
         payload["previous"] = {"architecture": before["architecture"], "weights": before["weights"]}
-        macs += spaces.cost(before["architecture"]).macs * rows["validation"]
-        returns["previous"] = Count(rows["validation"])
+        own = spaces.cost(before["architecture"])
+        macs += own.macs * rows["validation"]
+        if orders.measure == "trained":
+            macs += _training_macs(own, rows["train"], payload["training"])
+        returns["previous"] = counts
     return Task(f"tune:{one.unit}:{info.name}", info.name, TUNE, payload, macs, returns)
+
+
+def _training_macs(cost: spaces.Cost, rows: int, training: Mapping[str, Any]) -> int:
+    """Of the rows that are really trained on: `steps` may end before all epochs are done."""
+    trained = rows * int(training["epochs"])
+    if training.get("steps") is not None:
+        trained = min(trained, int(training["steps"]) * int(training["batch"]))
+    return training_macs(cost, trained)
 
 
 def upload_task(client: str, wanted: Sequence[PrunedCandidate], round_number: int) -> Task:
@@ -170,14 +195,22 @@ def upload_task(client: str, wanted: Sequence[PrunedCandidate], round_number: in
 
 def _tune_job(payload: Payload, client: Client) -> Payload:
     """Client_Operation: train for E epochs, test on the validation part, hold the weight change."""
-    architecture, before = payload["architecture"], payload["weights"]
+    architecture, before, measure = payload["architecture"], payload["weights"], payload["measure"]
     after = jobs.train(payload | payload["training"], client)["weights"]
     change = Tensors({name: after[name] - before[name] for name in before})
-    tested = before if payload.get("evaluate_sent") else after
-    reply: Payload = {"correct": jobs.correct_rows(architecture, tested, client, "validation")}
+    tested = before if measure == "sent" else after
+
+    def counted(arch: dict[str, Any], weights: Tensors) -> Payload:
+        found = jobs.confusion_of(arch, weights, client, "validation")
+        return {"confusion": found} if payload.get("confusion") else {"correct": int(np.trace(found))}
+
+    reply = counted(architecture, tested)
     if "previous" in payload:
         previous = payload["previous"]
-        reply["previous"] = jobs.correct_rows(previous["architecture"], previous["weights"], client, "validation")
+        weights = previous["weights"]
+        if measure == "trained":
+            weights = jobs.train(previous | payload["training"], client)["weights"]
+        reply["previous"] = counted(previous["architecture"], weights)
     if not payload["hold"]:
         return {**reply, "change": change}
     if client.memory.get("round") != payload["round"]:  # what an earlier round left here will not be asked for

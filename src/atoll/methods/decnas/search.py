@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from atoll import spaces
 from atoll.algorithms import netadapt
 from atoll.algorithms.sampling import partition
-from atoll.clients import FederatedModel, LocalTraining, count_correct, train_models
+from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, train_models
 from atoll.devices import resources
 from atoll.errors import DataError, TooFewReplies
 from atoll.federation.replies import failure_reasons
@@ -38,9 +38,10 @@ from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Met
 from atoll.methods.decnas.clients import GroupCounts, Orders, PrunedCandidate, tune, upload
 from atoll.methods.decnas.results import found_candidates, metrics_on_test, ready
 from atoll.methods.decnas.settings import DecnasConfig
-from atoll.spaces.pruned import pruning
+from atoll.spaces.pruned import depth, pruning
 
-TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay")  # the training settings that a task carries
+# The training settings that a task carries.
+TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay", "steps")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class DecnasState:
     first: int = 0  # K_0: how many candidates it began with
     candidates: list[dict[str, Any]] = field(default_factory=list)  # of `PrunedCandidate`
     groups: list[list[str]] = field(default_factory=list)
-    previous: dict[str, list[int]] = field(default_factory=dict)  # group -> correct rows of GM_{t-1}, and of how many
+    previous: dict[str, Any] = field(default_factory=dict)  # group -> what GM_{t-1} gets right there, as plain data
     ended: str = ""  # why the search is over
 
 
@@ -99,7 +100,7 @@ class Decnas(Method[DecnasState]):
         if state.iteration == 0:
             return self._start_round(state, clients, federation)
         if not state.candidates:
-            state = self._open_iteration(state, clients)
+            state = self._open_iteration(state, clients, rng)
         return self._cloud_one_round(state, {info.name: info for info in clients}, federation, rng)
 
     def done(self, state: DecnasState) -> bool:
@@ -146,18 +147,21 @@ class Decnas(Method[DecnasState]):
         ended, arch, iteration = "", state.found[-1]["architecture"], state.iteration + 1
         if netadapt.within_budget(self.resources(arch), self.final):
             ended = "the final budget is met"
-        elif not self.prunings(arch, iteration):
+        elif not self.prunings(arch, iteration) and not self.removals(arch, iteration):
             targets = ", ".join(f"{kind} {limit:,.6g}" for kind, limit in self._targets(arch, iteration).items())
             ended = f"no layer alone can be pruned to the budget of iteration {iteration} ({targets})"
         return DecnasState(state.round, state.found, iteration, ended=ended)
 
-    def _open_iteration(self, state: DecnasState, clients: Sequence[ClientInfo]) -> DecnasState:
-        before = state.found[-1]
+    def _open_iteration(self, state: DecnasState, clients: Sequence[ClientInfo], rng: Generator) -> DecnasState:
+        arch, weights = state.found[-1]["architecture"], state.found[-1]["weights"]
         candidates = []
-        for unit, keep in self.prunings(before["architecture"], state.iteration):
-            pruned = pruning.prune(before["architecture"], before["weights"], unit.name, keep)
+        for unit, keep in self.prunings(arch, state.iteration):
+            pruned = pruning.prune(arch, weights, unit.name, keep)
             candidates.append(vars(PrunedCandidate(unit.name, *pruned)))
-        return replace(state, candidates=candidates, first=len(candidates), groups=self._groups(clients))
+        for block in self.removals(arch, state.iteration):
+            shorter, left = depth.without(arch, block), weights.slice(depth.names_without(weights, block))
+            candidates.append(vars(PrunedCandidate(f"without {block.name}", shorter, left)))
+        return replace(state, candidates=candidates, first=len(candidates), groups=self._groups(clients, rng))
 
     def _targets(self, arch: dict[str, Any], iteration: int) -> dict[str, float]:
         return self.config.schedule.targets(iteration, self.resources(arch), self.start, self.final)
@@ -175,10 +179,20 @@ class Decnas(Method[DecnasState]):
                 found.append((unit, unit.width - gone))
         return found
 
+    def removals(self, arch: dict[str, Any], iteration: int) -> list[depth.Block]:
+        """Every block whose removal meets this iteration's target, beyond the paper."""
+        if not self.config.depth:
+            return []
+        targets = self._targets(arch, iteration)
+        shorter = {block: self.resources(depth.without(arch, block)) for block in depth.blocks(arch)}
+        return [block for block, needed in shorter.items() if netadapt.within_budget(needed, targets)]
+
     def units(self, arch: dict[str, Any]) -> list[pruning.Unit]:
         return pruning.merged(pruning.units(arch), self.config.layer_groups)
 
-    def _groups(self, clients: Sequence[ClientInfo]) -> list[list[str]]:
+    def _groups(self, clients: Sequence[ClientInfo], rng: Generator) -> list[list[str]]:
+        """Line 5: another partition in every iteration, because equal clients are taken in random order."""
+        clients = [clients[place] for place in rng.permutation(len(clients))]
         count = min(self.config.groups or 1, len(clients)) if self.config.grouping else 1
         sizes, labels = [info.sizes["train"] for info in clients], [info.labels for info in clients]
         groups = partition(sizes, labels, count, self.config.balance)
@@ -193,6 +207,7 @@ class Decnas(Method[DecnasState]):
         about = {
             "iteration": state.iteration,
             "unit": best.unit,
+            "layer": pruning.label(state.found[-1]["architecture"], best.unit),
             "budget": self._targets(state.found[-1]["architecture"], state.iteration),
             "clients": len(members),
             "rounds": state.tuned,
@@ -222,7 +237,8 @@ class Decnas(Method[DecnasState]):
     def _cloud_one_round(
         self, state: DecnasState, clients: Mapping[str, ClientInfo], federation: Federation, rng: Generator
     ) -> tuple[DecnasState, Metrics]:
-        number, rounds = state.tuned + 1, self.config.rounds_of(state.iteration)
+        planned = self.config.rounds_of(state.iteration)
+        number, rounds = state.tuned + 1, max(1, planned)
         groups = [[clients[name] for name in group if name in clients] for group in state.groups]
         candidates = self._scheduled(state, groups, rng)
         places = self._places(state, number, rounds)
@@ -231,10 +247,11 @@ class Decnas(Method[DecnasState]):
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING}
-        evaluate_sent = self.config.evaluated == "sent"
-        orders = Orders(state.round, training, places < len(candidates), state.found[-1], evaluate_sent)
-        counted, previous = tune(federation, candidates, groups, orders, state.previous)  # lines 14-24
-        state = replace(state, previous=previous)
+        hold, settings = places < len(candidates), self.config
+        orders = Orders(state.round, training, hold, state.found[-1], settings.measure, planned > 0, settings.objective)
+        known = {group: Counted.from_plain(row) for group, row in state.previous.items()}
+        counted, previous = tune(federation, candidates, groups, orders, known)  # lines 14-24
+        state = replace(state, previous={group: own.to_plain() for group, own in previous.items()})
         scores = {one.unit: self._score(state, one, counted[one.unit]) for one in candidates if counted[one.unit].rows}
         if not scores:
             return self._without_replies(state, candidates, counted), metrics | {"waiting": [candidates[0].unit]}
@@ -251,8 +268,9 @@ class Decnas(Method[DecnasState]):
         metrics |= {"waiting": [one.unit for one in waiting], "error": 1 - scores[order[0]]["accuracy"]}
         metrics |= {"not_uploaded": [one.unit for one in survivors if not counted[one.unit].mean.weight]}
         if number >= rounds:
+            chosen = {"chosen": order[0], "layer": pruning.label(state.found[-1]["architecture"], order[0])}
             state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)
-            return state, metrics | {"chosen": order[0]} | self._measured(state, federation)
+            return state, metrics | chosen | self._measured(state, federation)
         left = [*fused, *(one.sent_away() for one in waiting)]
         return replace(state, tuned=number, candidates=[vars(one) for one in left]), metrics
 
@@ -261,6 +279,8 @@ class Decnas(Method[DecnasState]):
     ) -> list[PrunedCandidate]:
         """Lines 15-16: a candidate without a group gets a random free one, or waits for the first to be free."""
         candidates = [PrunedCandidate(**row) for row in state.candidates]
+        if self.config.regroup == "round":
+            candidates = [replace(one, group=None) for one in candidates]
         work = [float(spaces.cost(one.architecture).macs) for one in candidates]
         paces = [max((float(info.sizes["train"]) for info in group), default=0.0) for group in groups]
         places, avoid = [one.group for one in candidates], [one.avoid for one in candidates]
@@ -275,10 +295,11 @@ class Decnas(Method[DecnasState]):
 
     def _score(self, state: DecnasState, one: PrunedCandidate, counts: GroupCounts) -> dict[str, Any]:
         """Section 4.3: accuracy lost against GM_{t-1}, as the candidate's own group sees it, per resource saved."""
-        correct, rows = state.previous.get(str(one.group), (0, 0))
-        if not rows:  # all clients that were asked failed: use the counts of the other groups
-            correct, rows = (sum(counts[place] for counts in state.previous.values()) for place in (0, 1))
-        before = correct / rows if rows else 1.0
+        every = {group: Counted.from_plain(row) for group, row in state.previous.items()}
+        found = every.get(str(one.group))
+        if found is None:  # all clients that were asked failed: use the counts of the other groups
+            found = sum(every.values(), Counted())
+        before = 1.0 - found.error(self.config.objective) if found.rows else 1.0
         whole, resources = self.resources(state.found[-1]["architecture"]), self.resources(one.architecture)
         # What is within its final budget already need not be saved: only the other kinds count.
         saving = netadapt.saved(

@@ -11,8 +11,10 @@ from atoll.algorithms.netadapt import Schedule
 from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig, Schema, Tensors
+from atoll.methods.decnas.clients import Measure
 from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
+from atoll.training.metrics import Objective
 
 USUAL_GROUPS = 10  # the default, if each can have at least two clients
 OWN = "own"
@@ -49,7 +51,10 @@ class DecnasConfig(MethodConfig):
     dropping: bool = True  # off: every candidate is tuned to the iteration's last round
     alpha: float = Field(default=0.33, gt=0, le=1)  # of an iteration's candidates, dropped each round
     dynamic_rounds: bool = True  # off: the largest of `tune_rounds` in every iteration
-    tune_rounds: list[Annotated[int, Field(ge=1)]] = Field(default=[2, 5, 8, 10], min_length=1, max_length=4)
+    # Of iterations 1-5, 6-10, 11-15 and later; 0: candidates are only measured, and the best one is taken untuned.
+    tune_rounds: list[Annotated[int, Field(ge=0)]] = Field(default=[2, 5, 8, 10], min_length=1, max_length=4)
+    regroup: Literal["round", "iteration"] = "round"  # how long a candidate stays with its group
+    depth: bool = False  # whole blocks may be left out too, as candidates beside narrower layers
 
     # What a client does in a round
     epochs: int = Field(default=1, ge=1)  # E
@@ -57,10 +62,12 @@ class DecnasConfig(MethodConfig):
     lr: float = Field(default=0.05, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
-    # Whose accuracy a client reports: of the network after local training, as in the paper, or as it was sent. Where
-    # clients hold different classes, training fits a network to its client: its accuracy then depends more on the
-    # client than of the candidate, and GM_{t-1}, which is not trained, is no measure for it.
-    evaluated: Literal["trained", "sent"] = "trained"
+    steps: int | None = Field(default=None, ge=1)  # the most local steps of a round; unset: all of its epochs
+    # Which networks a group measures after local training, before a candidate is compared with GM_{t-1}: the candidate
+    # alone (paper), both (trained), or none (sent). Where clients hold different classes training fits a network to its
+    # client, so that the candidate alone would be compared with something else.
+    measure: Measure = "paper"
+    objective: Objective = "error"  # what is compared; or balanced_error, weighted_f1 (1 minus it)
 
     snapshots: bool = True  # after each iteration the run directory holds the newest network, ready for use
     test_every: int = Field(default=1, ge=0)  # iterations between test evaluations, for the report; 0: at the end

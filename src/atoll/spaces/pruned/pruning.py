@@ -44,6 +44,38 @@ def units(arch: Mapping[str, Any]) -> list[Unit]:
     return [Unit(name, network.widths[name], layers) for name, layers in network.found.units.items()]
 
 
+PLAIN_PARTS = ("branch", "shortcut", "layers")  # of names that only say where a layer is
+
+
+def label(arch: Mapping[str, Any], unit_name: str) -> str:
+    """A unit's name for people: its own where it has words, else the kind and the number of its layer."""
+    members = [_label(arch, member) for member in unit_name.split(JOINT)]
+    return f" {JOINT} ".join(members)
+
+
+def _label(arch: Mapping[str, Any], name: str) -> str:
+    prefix, first = ("without ", name.removeprefix("without ")) if name.startswith("without ") else ("", name)
+    first, joint, last = first.partition(" to ")
+    layers = {one: layer for one, layer in read(arch).layers.items() if isinstance(layer, (Convolution, Linear))}
+    owner = first.split("#")[0]
+    if joint:  # a block: the layers from the first to the last
+        every = list(read(arch).layers)
+        within = [one for one in every[every.index(first) : every.index(last) + 1] if one in layers]
+        return prefix + " to ".join(dict.fromkeys(_label(arch, one) for one in (within[0], within[-1])))
+    parts = [part for part in owner.split(".") if not part.isdecimal() and part not in PLAIN_PARTS]
+    if parts or owner not in layers:
+        return prefix + first
+    kinds = {one: _kind(layer) for one, layer in layers.items()}
+    number = [one for one, kind in kinds.items() if kind == kinds[owner]].index(owner) + 1
+    return f"{prefix}{kinds[owner]} {number}"
+
+
+def _kind(layer: Convolution | Linear) -> str:
+    if isinstance(layer, Linear):
+        return "linear"
+    return "pointwise" if tuple(layer.kernel) == (1, 1) else "conv"
+
+
 def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]:
     """Units with each of the user's groups merged into one unit, at the position of its first member.
 
