@@ -4,6 +4,7 @@ tuning and the same client cost.
 | rival       | what it is                                                                                       |
 |-------------|--------------------------------------------------------------------------------------------------|
 | `standard`  | the standard network of the search's kind, by federated averaging                                |
+| `paper`     | moefl: the same at the learning rate of its paper, 0.1, without any choice                        |
 | `like-high` | the same at the width that needs no more MACs than the search's High; `like-knee` likewise       |
 | `logistic`  | tables: logistic regression                                                                      |
 | `random`    | the same search with networks that are drawn, not bred, where the method has that                |
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from atoll.run.sweep import RunOptions, sweep
 
 RATES = (0.03, 0.1, 0.3)
 TRAINING = ("fraction", "epochs", "batch", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+PAPER_RATE = 0.1  # of the standard network in the paper of moefl
 LAST_ALONE = 0.2  # of the rounds of `fine-tuned`
 
 
@@ -41,6 +43,7 @@ class Rival:
 
     name: str
     raw: Raw
+    rate: float | None = None  # a learning rate that is not chosen
 
     @property
     def table(self) -> str:
@@ -75,6 +78,7 @@ def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | No
     make = _Rivals(run, before, data_dir)
     known: dict[str, Callable[[], Rival | None]] = {
         "standard": lambda: make.averaged("standard", make.standard),
+        "paper": make.paper,
         "like-high": lambda: make.like("like-high", "high"),
         "like-knee": lambda: make.like("like-knee", "knee"),
         "logistic": make.logistic,
@@ -107,6 +111,11 @@ class _Rivals:
         settings: Raw = {**self._training(), "rounds": rounds, "schedule": "cosine", "test_every": max(1, rounds // 10)}
         settings["networks"] = {name: architecture}
         return Rival(name, self._raw("retrain", settings))
+
+    def paper(self) -> Rival | None:
+        if self.run.manifest["method"] != "moefl":
+            return None
+        return replace(self.averaged("paper", self.standard), rate=PAPER_RATE)
 
     def like(self, name: str, pick: str) -> Rival | None:
         """The standard network at the largest width that needs no more MACs than a pick of the search."""
@@ -256,10 +265,10 @@ def run_rivals(
     """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again."""
     for rival in rivals_of(run, data_dir, wanted):
         if workers is not None:
-            rival = Rival(rival.name, merge(rival.raw, {"engine": {"workers": workers}}))
+            rival = replace(rival, raw=merge(rival.raw, {"engine": {"workers": workers}}))
         tuned, rate = None, rates[0] if rates else None
-        if rival.table == "moefl":  # learning rates are among its genes
-            rate = None
+        if rival.table == "moefl" or rival.rate is not None:  # learning rates are among the genes of moefl
+            rate = rival.rate
         elif len(rates) > 1:
             tuned = tune(rival, rates, out / "tuning" / rival.name, data_dir, watch)
             rate = tuned.rate

@@ -4,7 +4,8 @@ Besides the picks of a run there are picks that do not come from a search:
 
 | pick        | the network                                                                              |
 |-------------|------------------------------------------------------------------------------------------|
-| `standard`  | the fully connected network that sparse ones are compared with                            |
+| `standard`  | the fully connected network that sparse ones are compared with; `standard:0.3`: at this   |
+|             | learning rate                                                                            |
 | `width:0.5` | the initial network of a pruning search (`m0`) with all widths multiplied by 0.5          |
 | `width:=m5` | the same, with the largest factor that needs no more MACs than `m5`                       |
 | `resnet18`  | a hand-designed network, or `mlp`, `cnn`, ...; its widths and so on are settings          |
@@ -16,6 +17,7 @@ always start from scratch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -149,8 +151,8 @@ def _network(run: Run, pick: str) -> _SelectedNetwork:
 
     if pick.startswith(WIDTH):
         return _SelectedNetwork(_narrower(run, pick), run, pick)
-    if pick == STANDARD:
-        return _SelectedNetwork(_standard(run))
+    if pick.partition(":")[0] == STANDARD:
+        return _SelectedNetwork(_standard(run) | _own_rate(pick))
     found = _found_names(run)
     if pick in MODELS and pick not in found:
         return _SelectedNetwork({"space": "fixed", "model": pick})
@@ -226,6 +228,20 @@ def _sized(selected: Mapping[str, _SelectedNetwork], options: Mapping[str, Any])
         pick: replace(network, architecture={**network.architecture, **sizes}) if network.run else network
         for pick, network in selected.items()
     }
+
+
+def _own_rate(pick: str) -> dict[str, float]:
+    """The learning rate of `standard:0.3`; without one, the run's."""
+    _, colon, word = pick.partition(":")
+    if not colon:
+        return {}
+    try:
+        rate = float(word)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise ConfigError(f"--pick {pick}: give a learning rate above 0, such as {STANDARD}:0.1", code="invalid-rates")
+    return {"lr": rate}
 
 
 def _standard(run: Run) -> dict[str, Any]:
