@@ -151,14 +151,26 @@ def test_the_numpy_file_of_a_recurrent_network_and_of_bins() -> None:
         assert space["predict"](x) == [PLAIN.classes[place] for place in predicted_classes(wanted, edges)[0].tolist()]
 
 
+def counted(text: str) -> dict[str, int]:
+    """How often each class occurs in a drawing."""
+    found: dict[str, int] = {}
+    for element in ElementTree.fromstring(text).iter():
+        for word in element.get("class", "").split():
+            found[word] = found.get(word, 0) + 1
+    return found
+
+
 def test_the_drawing_is_sound_xml_with_every_input_node_and_connection() -> None:
     told = NeatSettings(inputs=4, outputs=3, population=25)
     for network in genomes(told):
-        root = ElementTree.fromstring(drawing(network, SCHEMA))
-        tags = [element.tag.rpartition("}")[2] for element in root.iter()]
-        assert tags.count("circle") == len(network.node) and tags.count("path") == len(network.source)
-        assert tags.count("rect") == 1 + len(set(network.source[network.source < OUT].tolist()))
-        assert "b" not in tags, "a feature's name is text, never markup"
+        text = drawing(network, SCHEMA)
+        inputs = len(set(network.source[network.source < OUT].tolist()))
+        found = counted(text)
+        assert found["node"] == inputs + len(network.node)
+        assert found.get("arrow", 0) == len(network.source), "every connection ends in an arrow"
+        assert found["edge"] == len(network.source) + 2, "and two are in the legend"
+        assert "positive weight" in text and "negative weight" in text
+        assert not list(ElementTree.fromstring(text).iter("{*}b")), "a feature's name is text, never markup"
 
 
 def test_a_recurrent_drawing_has_its_loops() -> None:
@@ -166,7 +178,7 @@ def test_a_recurrent_drawing_has_its_loops() -> None:
     nodes = [[OUT, 0.0, 1.0, 0, 0], [hidden, 0.0, 1.0, 0, 0]]
     connections = [[hidden, hidden, 1.0, True], [hidden, OUT, 1.0, True], [0, hidden, 1.0, True]]
     text = drawing(population_from_rows([nodes], [connections]), SCHEMA, recurrent=True, bins=True)
-    assert " C " in text and ElementTree.fromstring(text) is not None
+    assert counted(text)["dotted"] == 2 and "reads the step before" in text
 
 
 def test_a_run_is_explained_in_files(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 import click
 import typer
 
-from atoll.cli import data, federation, inspect, run
+from atoll.cli import data, federation, inspect, pages, run
 from atoll.cli.console import DataDir, complain, out_console, tell
 from atoll.errors import AtollError, ConfigError
 from atoll.extras import missing_extra
@@ -36,6 +36,7 @@ for command in (
     run.clients,
     run.export,
     run.predict,
+    pages.report,
     inspect.compare,
     inspect.cost,
     inspect.explain,

@@ -120,14 +120,16 @@ def _outcomes(own: ClientAccount) -> str:
         if counts:
             number = sum(counts.values())
             verb = word if word == "failed" else f"{'was' if number == 1 else 'were'} {word}"
-            reasons = (f"{_reason(reason)}{f', {n}' if len(counts) > 1 else ''}" for reason, n in counts.items())
+            reasons = (
+                f"{readable_reason(reason)}{f', {n}' if len(counts) > 1 else ''}" for reason, n in counts.items()
+            )
             parts.append(f"{number} {verb} ({'; '.join(reasons)})")
     if own.stale:
         parts.append(f"{own.stale} came too late")
     return ", ".join(parts)
 
 
-def _reason(text: str) -> str:
+def readable_reason(text: str) -> str:
     """A client's error without the kind of exception, its place in the code, and control characters."""
     plain = PLACE.sub("", KIND.sub("", REJECTIONS.get(text, text)))
     return "".join(character if character.isprintable() else " " for character in plain)

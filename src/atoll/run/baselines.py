@@ -145,18 +145,7 @@ class _Rivals:
         return Rival(name, self._raw("personal", settings))
 
     def _standard(self) -> dict[str, Any]:
-        """The hand-made network of the search's kind."""
-        data = {"input": list(self.schema.shape), "classes": self.schema.outputs}
-        method = self.run.manifest["method"]
-        if method == "moefl":
-            from atoll.spaces.sparse import space as sparse
-
-            return sparse.standard({"model": self.own["network"], **data})
-        if method == "nevofed":
-            return {"space": "fixed", "model": "mlp", "hidden": [32, 16], **data}
-        if self.schema.kind == "table":
-            return {"space": "fixed", "model": "mlp", "hidden": list(self.own["widths"]), **data}
-        return {"space": "fixed", "model": "resnet18", "widths": stages(self.own["channels"]), **data}
+        return standard_architecture(self.run.manifest["method"], self.own, self.schema.shape, self.schema.outputs)
 
     def _training(self) -> Raw:
         return {name: self.own[name] for name in TRAINING if self.own.get(name) is not None}
@@ -178,6 +167,22 @@ class _Rivals:
     def _raw(self, method: str, settings: Raw) -> Raw:
         shared = {key: self.before[key] for key in ("seed", "data", "engine") if key in self.before}
         return {"method": method, **shared, method: settings}
+
+
+def standard_architecture(method: str, own: Mapping[str, Any], shape: Sequence[int], classes: int) -> dict[str, Any]:
+    """The hand-made network of a search's kind: a ResNet18 of the same widths for images, an MLP for tables, the
+    paper's network for sparse ones. `own` are the settings of the method."""
+    data = {"input": list(shape), "classes": classes}
+    if method == "moefl":
+        from atoll.spaces.sparse import space as sparse
+
+        return sparse.standard({"model": own["network"], **data})
+    if method == "nevofed":
+        return {"space": "fixed", "model": "mlp", "hidden": [32, 16], **data}
+    if len(shape) == 1:
+        return {"space": "fixed", "model": "mlp", "hidden": list(own.get("widths", (200, 200))), **data}
+    widths = {"widths": stages(own["channels"])} if isinstance(own.get("channels"), list) else {}
+    return {"space": "fixed", "model": "resnet18", **widths, **data}
 
 
 def _round_macs(info: ClientInfo, cost: spaces.Cost, epochs: int) -> int:

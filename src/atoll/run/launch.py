@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
+from atoll.core.messages import ClientInfo
 from atoll.core.stopping import refuse_pointless
 from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
@@ -257,8 +258,15 @@ def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> di
         "computing": record(),
         # With the links' digest: a resumed run must find the same ones.
         "data": engine.about | ({} if links is None else {"links": links.digest}),
+        "clients": {info.name: _rows_of(info) for info in engine.clients},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _rows_of(info: ClientInfo) -> dict[str, Any]:
+    """What a client has reported: the rows of its parts and, if it shares them, its training rows of each class."""
+    sizes: dict[str, Any] = {part: size for part, size in info.sizes.items() if size}
+    return sizes | ({} if info.labels is None else {"labels": list(info.labels)})
 
 
 def _refuse_changes(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

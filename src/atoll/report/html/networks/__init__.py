@@ -1,0 +1,1 @@
+"""Architectures drawn: blocks, layers, cells, evolved graphs."""
