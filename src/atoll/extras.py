@@ -7,10 +7,13 @@ from importlib.util import find_spec
 from atoll.errors import ConfigError
 
 EXTRAS = {
+    "dashboard": ("starlette", "uvicorn"),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "flower": ("cryptography", "flwr"),
+    "mlflow": ("mlflow",),
     "parquet": ("pyarrow",),
     "ray": ("ray",),
+    "tensorboard": ("tensorboard",),
 }
 
 

@@ -37,6 +37,7 @@ for command in (
     run.export,
     run.predict,
     pages.report,
+    pages.dashboard,
     inspect.compare,
     inspect.cost,
     inspect.explain,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +14,12 @@ error_console = Console(stderr=True)
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; default $ATOLL_DATA.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Everything there is to know, for programs.")]
+
+
+def tell_json(value: Any) -> None:
+    """Print plain data as JSON; what JSON has no form for (times, paths) as text."""
+    tell(json.dumps(value, indent=1, default=str))
 
 
 def tell(text: str, end: str = "\n") -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from atoll.cli.console import out_console, tell
+from atoll.cli.console import Json, out_console, tell, tell_json
 from atoll.deploy.layout import PORT
 from atoll.errors import SiteError
 from atoll.report.terminal import cell
 
 if TYPE_CHECKING:
+    from atoll.dashboard.pages import FederationState
     from atoll.deploy.bundle import Bundle
+    from atoll.deploy.control import RunInfo, SiteStatus
     from atoll.deploy.data_check import SiteCheck
 
 
@@ -85,29 +88,52 @@ def server(
 def status(
     folder: Folder,
     wait: Annotated[float, typer.Option(help="Seconds to wait until all sites are connected.")] = 0.0,
+    as_json: Json = False,
 ) -> None:
     """Which sites belong, who is connected and since when not, their versions, and the runs."""
     from atoll.deploy.control import wait_for_sites
     from atoll.deploy.layout import Layout
 
     now = wait_for_sites(Layout.open(folder), wait)
-    if now.note:
-        tell(now.note)
-    table = Table("site", "state", "last seen", "rows", "versions")
-    for site in now.sites:
-        seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
-        rows = str(sum(site.hello.get("sizes", {}).values()) or "")
-        versions = ", ".join(f"{name} {text}" for name, text in site.hello.get("versions", {}).items())
-        table.add_row(cell(site.name), site.state, seen, rows, cell(versions))
-    out_console.print(table)
-    for run in now.runs:
-        tell(f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip())
+    if as_json:
+        tell_json(asdict(now))
+    else:
+        if now.note:
+            tell(now.note)
+        table = Table("site", "state", "last seen", "rows", "versions")
+        for site in now.sites:
+            table.add_row(*map(cell, _site_words(site)))
+        out_console.print(table)
+        for run in now.runs:
+            tell(_run_words(run))
     absent = [site.name for site in now.sites if site.state != "online"]
     if wait and absent:
         raise SiteError(
             f"after {wait:g} s not connected: {', '.join(absent)}; see: atoll doctor --federation {folder}",
             code="sites-not-connected",
         )
+
+
+def _site_words(site: SiteStatus) -> tuple[str, str, str, str, str]:
+    seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
+    rows = str(sum(site.hello.get("sizes", {}).values()) or "")
+    versions = ", ".join(f"{name} {text}" for name, text in site.hello.get("versions", {}).items())
+    return site.name, site.state, seen, rows, versions
+
+
+def _run_words(run: RunInfo) -> str:
+    return f"run {run.id} of {run.started[:19]}: {run.status} {run.detail}".rstrip()
+
+
+def state_of(folder: str) -> FederationState:
+    """The same for the dashboard."""
+    from atoll.dashboard.pages import FederationState, SiteRow
+    from atoll.deploy.control import status as ask
+    from atoll.deploy.layout import Layout
+
+    now = ask(Layout.open(Path(folder)))
+    sites = [SiteRow(*_site_words(site)) for site in now.sites]
+    return FederationState(sites, [_run_words(run) for run in now.runs], now.note)
 
 
 @app.command()

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atoll.cli.console import DataDir, Settings, complain, out_console, tell
+from atoll.cli.pages import Live, live
 from atoll.errors import ConfigError, DataError, Paused, nearest
 
 if TYPE_CHECKING:
     from atoll.config import Experiment
+    from atoll.run.loop import Watcher
     from atoll.run.reader import Run
+    from atoll.tracking import TrackedWatcher, Tracker
 
 INTERRUPTED = 130  # exit code: stopped by Ctrl-C after a checkpoint
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Track = Annotated[
+    str | None, typer.Option(help="Also send every round to: tensorboard, mlflow (or both, with a comma).")
+]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
 
 
@@ -44,6 +50,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
+    dashboard: Live = False,
+    track: Track = None,
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
@@ -64,7 +72,7 @@ def run(
         "engine.device": device,
     }
     experiment = resolve(assemble(target, options, settings or []))
-    _begin(experiment, out, data_dir, quiet)
+    _begin(experiment, out, data_dir, quiet, dashboard, track)
 
 
 def resume(
@@ -76,6 +84,8 @@ def resume(
         bool, typer.Option(help="Continue although versions, threads or data have changed.")
     ] = False,
     quiet: Quiet = False,
+    dashboard: Live = False,
+    track: Track = None,
 ) -> None:
     """Continue a run that was stopped or killed, or extend a finished one."""
     from atoll.run import launch
@@ -85,7 +95,7 @@ def resume(
     if launch.is_finished(found, rounds):
         tell(f"{directory}: finished already, nothing to do; --rounds N continues it")
     else:
-        with _watched(quiet, directory) as watching:
+        with live(directory, dashboard), _watched(quiet, directory, track=track) as watching:
             found = launch.resume(
                 directory,
                 rounds=rounds,
@@ -326,19 +336,27 @@ def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")])
     show_clients(out_console, load(directory))
 
 
-def _begin(experiment: Experiment, out: Path | None, data_dir: Path | None, quiet: bool) -> None:
+def _begin(
+    experiment: Experiment,
+    out: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+    dashboard: bool = False,
+    track: str | None = None,
+) -> None:
     """Start a run with progress display, and show its result."""
     from atoll.run import launch
     from atoll.run.assemble import free_run_directory
 
     folder = out if out is not None else free_run_directory(experiment)
-    with _watched(quiet, folder) as watching:
-        found = launch.start(experiment, folder, data_dir=data_dir, **watching)
-    _shown(found, what_next=True)
+    with live(folder, dashboard):
+        with _watched(quiet, folder, track=track) as watching:
+            found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+        _shown(found, what_next=True)
 
 
 @contextmanager
-def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[dict[str, Any]]:
+def _watched(quiet: bool, folder: Path, again: str | None = None, track: str | None = None) -> Iterator[dict[str, Any]]:
     """Progress and signals: the first Ctrl-C stops after the round and a checkpoint, the second immediately."""
     from atoll.report.terminal import progress
 
@@ -352,10 +370,12 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         start = b"\n" if os.isatty(2) else b""  # below the progress bar
         os.write(2, start + b"stopping after this round (once more: at once)\n")
 
+    trackers = _trackers(track)
     watcher = progress(out_console, quiet)
+    tracked = _tracked(watcher, folder, trackers) if trackers else None
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield {"watcher": watcher, "stop": lambda: bool(stopping)}
+        yield {"watcher": tracked or watcher, "stop": lambda: bool(stopping)}
     except Paused as pause:
         watcher.close()
         hint = f"; continue with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.resumable else ""
@@ -363,8 +383,27 @@ def _watched(quiet: bool, folder: Path, again: str | None = None) -> Iterator[di
         raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
     finally:
         watcher.close()
+        if tracked is not None:
+            tracked.finish()
+            for tracker in trackers:
+                tell(f"tracked: {tracker.place}")
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _trackers(names: str | None) -> list[Tracker]:
+    if names is None:
+        return []
+    from atoll.tracking import open_trackers
+
+    with out_console.status("opening the trackers"):
+        return open_trackers([name.strip() for name in names.split(",")])
+
+
+def _tracked(watcher: Watcher, folder: Path, trackers: list[Tracker]) -> TrackedWatcher:
+    from atoll.tracking import TrackedWatcher
+
+    return TrackedWatcher(watcher, folder, trackers, complain)
 
 
 def _shown(found: Run, what_next: bool = False) -> None:

@@ -105,7 +105,9 @@ def show_next(console: Console, run: Run) -> None:
     about = entry.get("about", {})
     image = len(entry.get("architecture", {}).get("input", ())) == 3
     evolved = entry.get("architecture", {}).get("space") == "genome"
-    lines = [("view", f"atoll {'explain' if evolved else 'figures'} {path}")]
+    lines = [("report", f"atoll report {path} -o report.html  # one file with everything, for a browser")]
+    if evolved:
+        lines.append(("explain", f"atoll explain {path}"))
     if entry and not no_better_than_constant(entry):
         lines.append(
             ("predict", f"atoll predict {path} {'image.png' if image else 'new.csv'}  # raw data, by {pick!r}")

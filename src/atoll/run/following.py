@@ -10,7 +10,7 @@ from typing import Any
 
 from atoll.errors import RunDamaged
 
-CHUNK = 1 << 24  # bytes that one look reads at most, so that the first look at a huge log does not hold all of it
+CHUNK = 1 << 20  # bytes that one look reads at most: parsed events take many times their size
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,9 @@ def document(title: str, head: Sequence[Html], body: object) -> str:
     )
 
 
-def top(*children: object, home: str | None = None) -> Html:
+def top(*children: object) -> Html:
     """The line above everything: the name of the tool, and the choice of a theme."""
-    brand = tag("a", "Atoll", href=home, class_="brand") if home else tag("span", "Atoll", class_="brand")
+    brand = tag("span", "Atoll", class_="brand")
     theme = tag("button", "Theme: auto", type="button", class_="theme scripted")
     return tag("header", brand, tag("span", join(*children)), theme, class_="top")
 

@@ -43,6 +43,12 @@ def networks_section(view: RunView, prefix: str = "", most: int = MOST) -> Html 
     )
 
 
+def networks_table(view: RunView) -> Html | None:
+    """The networks without their drawings."""
+    entries = sorted(view.candidates, key=lambda entry: (not entry["picks"], bool(entry.get("owner"))))
+    return section("networks", "The networks", _table(view, entries)) if entries else None
+
+
 def _table(view: RunView, entries: Sequence[Entry]) -> Html:
     names = list(
         dict.fromkeys(name for entry in entries for name in entry["objectives"] if name not in ("error", "test_error"))
