@@ -20,7 +20,9 @@ from scipy.stats import mannwhitneyu
 
 from atoll.config import read_file, resolve
 from atoll.data import load as load_data
-from atoll.report.compare import Measured, Row, compare_runs, draw_boxes, markdown, spread
+from atoll.report.comparison.boxes import draw_boxes
+from atoll.report.comparison.rows import Measured, Row, compare_runs
+from atoll.report.comparison.tables import markdown, spread
 from atoll.report.explain.files import explain
 from atoll.training.metrics import weighted_f1
 

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from atoll.cli.app import app
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.report.compare import compare_runs, draw_boxes, markdown, spread
+from atoll.report.comparison.boxes import draw_boxes
+from atoll.report.comparison.rows import compare_runs
+from atoll.report.comparison.tables import markdown, spread
 from atoll.run.sweep import seeds_from
 from refusals import refused
 

@@ -20,7 +20,9 @@ def compare(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables, for a page or a log.")] = False,
 ) -> None:
     """Was it worth it? Networks of runs side by side over seeds, their cost, and paired differences to the first."""
-    from atoll.report.compare import compare_runs, draw_boxes, markdown, sections
+    from atoll.report.comparison.boxes import draw_boxes
+    from atoll.report.comparison.rows import compare_runs
+    from atoll.report.comparison.tables import markdown, sections
     from atoll.report.tables import comparison_tables
 
     found = compare_runs(directories, measure)

@@ -16,7 +16,7 @@ from atoll.data.federated import histogram
 from atoll.data.files.check import Report
 from atoll.data.files.summary import ColumnSummary
 from atoll.devices import DeviceProfile
-from atoll.report.compare import Section
+from atoll.report.comparison.tables import Section
 from atoll.report.explain.stability import FeatureUse
 from atoll.report.figures.canvas import short
 from atoll.report.figures.cost import QUANTITIES, RunCost
