@@ -16,6 +16,7 @@ import typer
 
 from atoll.cli import data, federation, inspect, pages, run
 from atoll.cli.console import DataDir, complain, out_console, tell
+from atoll.cli.watching import INTERRUPTED
 from atoll.errors import AtollError, ConfigError
 from atoll.extras import missing_extra
 
@@ -102,7 +103,7 @@ def main() -> None:
         sys.exit(2)
     except (KeyboardInterrupt, click.exceptions.Abort):
         complain("stopped immediately; the last checkpoint is intact")
-        sys.exit(run.INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except AtollError as problem:
         complain(*problem.lines())
         sys.exit(problem.exit_code)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from atoll.cli.console import out_console, tell
+from atoll.cli.console import Json, out_console, tell, tell_json
 
 
 def compare(
@@ -16,26 +16,33 @@ def compare(
     measure: Annotated[
         str, typer.Option(help="What differences are of: error, or f1 (mean over clients of the weighted F1).")
     ] = "error",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also a figure with box plots (png or svg).")] = None,
+    against: Annotated[str | None, typer.Option(help="The group to compare with; default the first.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also a page (.html), a table (.csv) or box plots (.png, .svg).")
+    ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown tables, for a page or a log.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Was it worth it? Networks of runs side by side over seeds, their cost, and paired differences to the first."""
-    from atoll.report.comparison.boxes import draw_boxes
+    from atoll.report.comparison.output import plain_comparison, write_comparison
     from atoll.report.comparison.rows import compare_runs
     from atoll.report.comparison.tables import markdown, sections
     from atoll.report.tables import comparison_tables
 
-    found = compare_runs(directories, measure)
-    if as_markdown:
+    with out_console.status("reading the runs"):
+        found = compare_runs(directories, measure, against)
+        written = None if out is None else write_comparison(found, out, directories)
+    if as_json:
+        tell_json(plain_comparison(found))
+    elif as_markdown:
         tell(markdown(found), end="")
     else:
         for table in comparison_tables(sections(found), out_console.width):
             out_console.print(table)
         for text in found.notes:
             tell(text)
-    if out is not None:
-        draw_boxes(found, out)
-        tell(f"drawn in {out}")
+    if written is not None and not as_json:
+        tell(f"written: {written}")
 
 
 def explain(

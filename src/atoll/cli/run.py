@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atoll.cli.console import DataDir, Settings, complain, out_console, tell
+from atoll.cli.console import DataDir, Settings, out_console, tell
 from atoll.cli.pages import Live, live
-from atoll.errors import ConfigError, DataError, Paused, nearest
+from atoll.cli.watching import Quiet, Track, watched
+from atoll.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from atoll.config import Experiment
-    from atoll.run.loop import Watcher
     from atoll.run.reader import Run
-    from atoll.tracking import TrackedWatcher, Tracker
 
-INTERRUPTED = 130  # exit code: stopped by Ctrl-C after a checkpoint
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
-Track = Annotated[
-    str | None, typer.Option(help="Also send every round to: tensorboard, mlflow (or both, with a comma).")
-]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
 
 
@@ -95,14 +84,14 @@ def resume(
     if launch.is_finished(found, rounds):
         tell(f"{directory}: finished already, nothing to do; --rounds N continues it")
     else:
-        with live(directory, dashboard), _watched(quiet, directory, track=track) as watching:
+        with live(directory, dashboard), watched(quiet, directory, track=track) as watching:
             found = launch.resume(
                 directory,
                 rounds=rounds,
                 workers=workers,
                 data_dir=data_dir,
                 accept_changes=accept_changes,
-                **watching,
+                **watching.options(directory),
             )
     _shown(found)
 
@@ -154,27 +143,62 @@ def retrain(
 def sweep(
     target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
     seeds: Annotated[str, typer.Option(help="How many (20), a range (1-20) or a list (1,2,5).")] = "20",
+    methods: Annotated[
+        str | None, typer.Option(help="Several methods on the same data and budget: fedavg,realtime. See [stop].")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE.")] = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
+    dashboard: Live = False,
+    track: Track = None,
     settings: Settings = None,
 ) -> None:
     """Run an experiment with many seeds; a repeated call continues where it stopped. See `atoll compare`."""
-    from atoll.config import resolve
     from atoll.report.results import show_problems
-    from atoll.run.assemble import assemble
-    from atoll.run.sweep import seeds_from
+    from atoll.run.sweep import seeds_from, sweep_methods
     from atoll.run.sweep import sweep as run_all
 
-    experiment = resolve(assemble(str(target), {"engine.workers": workers}, settings or []))
+    options = {"engine.workers": workers}
     folder = out if out is not None else Path("runs") / target.stem
-    numbers = seeds_from(seeds, experiment.seed)
-    with _watched(quiet, folder, again=f"atoll sweep {target}") as watching:
-        for found in run_all(experiment, numbers, folder, data_dir=data_dir, watch=lambda _: watching):
+    again = f"atoll sweep {shlex.quote(str(target))} --seeds {seeds}" + (f" --methods {methods}" if methods else "")
+    experiments = _experiments(target, methods, options, settings or [])
+    numbers = seeds_from(seeds, next(iter(experiments.values())).seed)
+    command = again + "".join(f" --set {shlex.quote(one)}" for one in settings or [])
+    with live(folder, dashboard), watched(quiet, folder, again=again, track=track) as watching:
+        if methods is None:
+            (only,) = experiments.values()
+            runs = run_all(only, numbers, folder, data_dir=data_dir, watch=watching.options)
+        else:
+            if not any(value for _, value in next(iter(experiments.values())).stop):
+                tell("note: no budget in [stop]: each method runs its own number of rounds, at its own cost")
+            runs = sweep_methods(
+                experiments, numbers, folder, data_dir=data_dir, watch=watching.options, command=command
+            )
+        for found in runs:
             tell(f"finished: {found.path}")
             show_problems(out_console, found)
-    tell(f"compare them with: atoll compare {folder} ...")
+    page = f" -o {folder.name}.html" if methods else " ..."
+    tell(f"compare them with: atoll compare {shlex.quote(str(folder))}{page}")
+
+
+def _experiments(
+    target: Path, methods: str | None, options: dict[str, Any], settings: list[str]
+) -> dict[str, Experiment]:
+    """The experiment of the file, or one for each method."""
+    from atoll.config import read_file, resolve, settings_table
+    from atoll.run.assemble import assemble, with_options
+    from atoll.run.sweep import methods_from, of_method
+
+    if methods is None:
+        experiment = resolve(assemble(str(target), options, settings))
+        return {settings_table(experiment.method): experiment}
+    raw = read_file(target)
+    found = {}
+    for name in methods_from(methods):
+        own = with_options({**raw, "method": name}, options, settings)
+        found[settings_table(name)] = resolve(of_method(own, name))
+    return found
 
 
 Rates = Annotated[str, typer.Option(help="Learning rates to choose from, on validation rows; one: no choice.")]
@@ -199,7 +223,7 @@ def baselines(
     folder = out if out is not None else directory.with_name(f"{directory.name}-baselines")
     numbers = seeds_from(seeds, int(found.manifest["seed"]))
     wanted = None if rivals is None else rivals.split(",")
-    with _watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
+    with watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
         for name, tuned, runs in run_rivals(
             found,
             folder,
@@ -208,7 +232,7 @@ def baselines(
             wanted=wanted,
             workers=workers,
             data_dir=data_dir,
-            watch=lambda _: watching,
+            watch=watching.options,
         ):
             rate = "" if tuned is None else f", learning rate {tuned.rate:g} of {rates} ({tuned.macs / 1e9:,.0f} GMAC)"
             tell(f"{name}: {len(runs)} run{'s' if len(runs) > 1 else ''} in {folder / name}{rate}")
@@ -231,8 +255,8 @@ def tune(
 
     raw = assemble(str(target), {"engine.workers": workers}, settings or [])
     folder = out if out is not None else Path("runs") / f"{target.stem}-tuning"
-    with _watched(quiet, folder, again=f"atoll tune {target}") as watching:
-        found = choose(Rival(target.stem, raw), rates_from(rates), folder, data_dir, lambda _: watching)
+    with watched(quiet, folder, again=f"atoll tune {target}") as watching:
+        found = choose(Rival(target.stem, raw), rates_from(rates), folder, data_dir, watching.options)
     for rate, error in found.errors.items():
         tell(f"learning rate {rate:g}: error {error:.4f}{'  <- lowest' if rate == found.rate else ''}")
 
@@ -350,60 +374,9 @@ def _begin(
 
     folder = out if out is not None else free_run_directory(experiment)
     with live(folder, dashboard):
-        with _watched(quiet, folder, track=track) as watching:
-            found = launch.start(experiment, folder, data_dir=data_dir, **watching)
+        with watched(quiet, folder, track=track) as watching:
+            found = launch.start(experiment, folder, data_dir=data_dir, **watching.options(folder))
         _shown(found, what_next=True)
-
-
-@contextmanager
-def _watched(quiet: bool, folder: Path, again: str | None = None, track: str | None = None) -> Iterator[dict[str, Any]]:
-    """Progress and signals: the first Ctrl-C stops after the round and a checkpoint, the second immediately."""
-    from atoll.report.terminal import progress
-
-    stopping: list[int] = []
-
-    def on_signal(number: int, _frame: object) -> None:
-        if stopping:
-            raise KeyboardInterrupt
-        stopping.append(number)
-        # Directly to the error stream: the signal may arrive while rich is printing or being imported.
-        start = b"\n" if os.isatty(2) else b""  # below the progress bar
-        os.write(2, start + b"stopping after this round (once more: at once)\n")
-
-    trackers = _trackers(track)
-    watcher = progress(out_console, quiet)
-    tracked = _tracked(watcher, folder, trackers) if trackers else None
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield {"watcher": tracked or watcher, "stop": lambda: bool(stopping)}
-    except Paused as pause:
-        watcher.close()
-        hint = f"; continue with: {again or f'atoll resume {shlex.quote(str(folder))}'}" if pause.resumable else ""
-        complain(f"{pause}{hint} [{pause.code}]")
-        raise typer.Exit(INTERRUPTED if stopping else pause.exit_code) from None
-    finally:
-        watcher.close()
-        if tracked is not None:
-            tracked.finish()
-            for tracker in trackers:
-                tell(f"tracked: {tracker.place}")
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _trackers(names: str | None) -> list[Tracker]:
-    if names is None:
-        return []
-    from atoll.tracking import open_trackers
-
-    with out_console.status("opening the trackers"):
-        return open_trackers([name.strip() for name in names.split(",")])
-
-
-def _tracked(watcher: Watcher, folder: Path, trackers: list[Tracker]) -> TrackedWatcher:
-    from atoll.tracking import TrackedWatcher
-
-    return TrackedWatcher(watcher, folder, trackers, complain)
 
 
 def _shown(found: Run, what_next: bool = False) -> None:

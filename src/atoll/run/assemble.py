@@ -19,6 +19,11 @@ def assemble(target: str, options: Mapping[str, Any], settings: Sequence[str]) -
     """The tables described by `target` (an experiment file or a method), the options and the --set assignments."""
     federation = options.get("engine.federation")
     raw = _target(target, options.get("data")) if federation is None else _on_sites(target, options.get("data"))
+    return with_options(raw, options, settings)
+
+
+def with_options(raw: Raw, options: Mapping[str, Any], settings: Sequence[str]) -> Raw:
+    """These tables with the options and the --set assignments put on top."""
     for name, value in options.items():
         if value is not None and name != "data":
             place = f"{settings_table(raw['method'])}.{name}" if name in METHOD_OPTIONS else name

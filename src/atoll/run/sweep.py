@@ -1,15 +1,24 @@
-"""One experiment with many seeds, one run directory each. Finished runs are reused, unfinished ones resumed."""
+"""One experiment with many seeds, or several methods with many seeds, one run directory each.
+
+Finished runs are reused, unfinished ones resumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atoll.config import Experiment, read_file, resolve
+from atoll.config import Experiment, Raw, read_file, resolve, settings_table
+from atoll.core.ledger import Account, account_from_plain
 from atoll.errors import ConfigError, RunDirectoryError
+from atoll.registry import names
 from atoll.run import launch
 from atoll.run.reader import Run, load
+from atoll.store.files import replace_file
+
+PLAN = "sweep.json"  # what a sweep over methods was asked for
 
 RunOptions = Callable[[Path], dict[str, Any]]  # run directory -> options of `launch.start`: watcher and stop
 
@@ -53,6 +62,57 @@ def sweep(
         yield found if found.finished else launch.resume(folder, data_dir=data_dir, **watch(folder))
 
 
+def of_method(raw: Raw, method: str) -> Raw:
+    """The tables of an experiment file for one of several methods: those that all share, and its own."""
+    others = {settings_table(name) for name in names("methods")} - {settings_table(method)}
+    return {**{key: value for key, value in raw.items() if key not in others}, "method": method}
+
+
+def methods_from(text: str) -> list[str]:
+    """`fedavg,realtime`: names of methods, each once."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found or len(set(found)) != len(found):
+        raise ConfigError(f"--methods {text}: name at least one method, none twice", code="invalid-methods")
+    tables = [settings_table(name) for name in found]
+    if len(set(tables)) != len(tables):
+        raise ConfigError(f"--methods {text}: two of them have the same name; rename a class", code="invalid-methods")
+    return found
+
+
+def sweep_methods(
+    experiments: Mapping[str, Experiment],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    data_dir: Path | None = None,
+    watch: RunOptions = lambda folder: {},
+    command: str = "",
+) -> Iterator[Run]:
+    """Several methods on the same data, partition and budget: runs in OUT/METHOD/seed-N, seed by seed.
+
+    Seed by seed, so that a sweep that is stopped early has all methods equally often.
+    """
+    for name, experiment in experiments.items():  # what cannot run is refused before the first run begins
+        for seed in seeds:
+            if (out / name / f"seed-{seed}" / "config.toml").exists():
+                _refuse_other(out / name / f"seed-{seed}", experiment.model_copy(update={"seed": seed}))
+    out.mkdir(parents=True, exist_ok=True)
+    about = {"command": command, "methods": list(experiments), "seeds": list(seeds)}
+    replace_file(out / PLAN, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
+    for seed in seeds:
+        for name, experiment in experiments.items():
+            yield from sweep(experiment, [seed], out / name, data_dir=data_dir, watch=watch)
+
+
+def plan_of(folder: Path) -> dict[str, Any]:
+    """What `sweep_methods` has written about a sweep: its command, methods and seeds. Empty if it is no such folder."""
+    try:
+        found = json.loads((folder / PLAN).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def runs_in(folder: Path) -> list[Run]:
     """The runs in the folders of a sweep, seed-2 before seed-10; `RunDirectoryError` if there are none."""
     below = sorted((path.parent for path in folder.glob("*/config.toml")), key=_natural_order)
@@ -78,11 +138,30 @@ def _refuse_other(folder: Path, wanted: Experiment) -> None:
         held = has.model_dump()
         given = asked.model_dump(exclude_unset=True)
         differing += [f"{part}{name}" for name, value in given.items() if not _same(name, value, held.get(name))]
+    if differing and differing[0] == "stop":
+        _refuse_exceeded(folder, wanted)
     if differing:
         raise RunDirectoryError(
             f"{folder}: it holds a run with another {differing[0]}; choose another folder with --out, or remove it",
             code="different-run-present",
         )
+
+
+def _refuse_exceeded(folder: Path, wanted: Experiment) -> None:
+    """Raise `RunDirectoryError` if the run in this folder has used more than the budget allows now."""
+    total, rounds, seconds = Account(), 0, 0.0
+    for event in load(folder).rounds:
+        total.add(account_from_plain(event["ledger"]))
+        rounds, seconds = rounds + 1, float(event["wall_seconds"])
+    used = {"rounds": rounds, "upload": total.bytes_up, "macs": total.client_macs, "minutes": seconds / 60}
+    for name, amount in used.items():
+        limit = getattr(wanted.stop, name)
+        if limit is not None and amount > limit:
+            raise RunDirectoryError(
+                f"{folder}: its run has used {amount:,.4g}, the budget stop.{name} = {limit:,} is exceeded already; "
+                "raise it, or choose another folder with --out",
+                code="budget-exceeded",
+            )
 
 
 def _same(name: str, asked: Any, has: Any) -> bool:

@@ -68,6 +68,10 @@ class TrackedWatcher:
         if self._inner is not None:
             self._inner.round_failed(number, reason, attempt, patience)
 
+    def places(self) -> list[str]:
+        """Where the trackers that have not failed can be seen."""
+        return [tracker.place for tracker in self._trackers]
+
     def finish(self) -> None:
         """The run has ended, or is paused."""
         if not (self._folder / "config.toml").exists():

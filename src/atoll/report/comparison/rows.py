@@ -18,11 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from atoll.core.wire import canonical
-from atoll.errors import ConfigError, RunDirectoryError
+from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.report.statistics import Interval, holm, sign_flip_p, t_interval
 from atoll.run.accounts import account_of
 from atoll.run.reader import Run, load
-from atoll.run.sweep import runs_in
+from atoll.run.sweep import plan_of, runs_in
 
 Measure = Literal["error", "f1"]
 MEASURES: dict[Measure, str] = {"error": "test error", "f1": "weighted F1"}
@@ -61,7 +61,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.group} {self.pick}".strip()
+        return self.group if self.pick == self.group else f"{self.group} {self.pick}".strip()
 
     @cached_property
     def by_seed(self) -> dict[int, Measured]:
@@ -126,14 +126,21 @@ class Comparison:
 # -- from run directories to rows --------------------------------------------------------------------------------------
 
 
-def compare_runs(folders: Sequence[Path], measure: str = "error") -> Comparison:
+def compare_runs(folders: Sequence[Path], measure: str = "error", against: str | None = None) -> Comparison:
     """The runs in these folders, in the given order. Runs that are not finished are left out.
 
     A folder is a run directory, a folder of runs (`atoll sweep`) or a folder of such folders (`atoll baselines`).
+    `against` names the group that the others are compared with; it comes first.
     """
     if measure not in MEASURES:
         raise ConfigError(f"--measure {measure}: use {' or '.join(MEASURES)}", code="invalid-setting")
     groups = _groups(folders)
+    if against is not None:
+        if against not in groups:
+            raise ConfigError(
+                f"--against {against}: no such group of runs; {nearest(against, groups)}", code="unknown-group"
+            )
+        groups = {against: groups.pop(against), **groups}
     rows, notes = [], []
     for name, runs in groups.items():
         finished = [run for run in runs if run.finished]
@@ -186,8 +193,12 @@ def _groups(folders: Sequence[Path]) -> dict[str, list[Run]]:
 
 
 def _groups_in(folder: Path) -> dict[str, list[Run]]:
-    """The group of a sweep's folder, or those of a folder of such folders."""
-    below = sorted(path for path in folder.glob("*") if path.is_dir() and path.name != "tuning")
+    """The group of a sweep's folder, or those of a folder of such folders, in the order of the sweep's methods."""
+    order = {name: place for place, name in enumerate(plan_of(folder).get("methods", ()))}
+    below = sorted(
+        (path for path in folder.glob("*") if path.is_dir() and path.name != "tuning"),
+        key=lambda path: (order.get(path.name, len(order)), path.name),
+    )
     if any((path / "config.toml").is_file() for path in below) or not below:
         return {folder.name: runs_in(folder)}
     found = {path.name: runs_in(path) for path in below if any(path.glob("*/config.toml"))}

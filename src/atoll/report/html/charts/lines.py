@@ -135,8 +135,11 @@ def path_of(points: Points, x: Axis, y: Axis, height: int, steps: bool = False) 
 
 
 def _band(line: Line, x: Axis, y: Axis, height: int) -> Html:
-    upper = [f"{stretched(x, at):g} {y_place(y, high, height):g}" for at, _, high in line.band]
-    lower = [f"{stretched(x, at):g} {y_place(y, low, height):g}" for at, low, _ in reversed(line.band)]
+    def inside(value: float) -> float:
+        return min(float(height), max(0.0, y_place(y, value, height)))
+
+    upper = [f"{stretched(x, at):g} {inside(high):g}" for at, _, high in line.band]
+    lower = [f"{stretched(x, at):g} {inside(low):g}" for at, low, _ in reversed(line.band)]
     return svg("path", d="M" + "L".join([*upper, *lower]) + "Z", class_=f"band {line.look}")
 
 

@@ -1,0 +1,1 @@
+"""Runs of several methods or settings side by side, over seeds: rows, statistics, tables, pages."""

@@ -1,0 +1,68 @@
+"""A comparison as a file, by its suffix: a page, a table or box plots; and as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from atoll.errors import ConfigError
+from atoll.report.comparison.boxes import draw_boxes
+from atoll.report.comparison.csv_file import comparison_csv
+from atoll.report.comparison.fronts import leading
+from atoll.report.comparison.rows import Comparison
+from atoll.report.comparison.tables import verdict
+from atoll.report.figures.canvas import FORMATS
+
+
+def write_comparison(found: Comparison, out: Path, folders: Sequence[Path]) -> Path:
+    """The file. `folders` are what was compared, for the page's note on how it was made."""
+    kind = out.suffix.lower().lstrip(".")
+    if kind in FORMATS:
+        return draw_boxes(found, out)
+    if kind not in ("html", "csv"):
+        raise ConfigError(
+            f"'{out}': a comparison is written as .html, .csv, .png or .svg; end the name with one of them",
+            code="unknown-report-format",
+        )
+    from atoll.report.html.comparison.page import comparison_page
+    from atoll.report.html.run_report import write_text
+
+    return write_text(out, comparison_csv(found) if kind == "csv" else comparison_page(found, folders))
+
+
+def plain_comparison(found: Comparison) -> dict[str, Any]:
+    """Rows and differences for programs. Only the recommended network of each group is tested, as on the page."""
+    tested = replace(found, rows=leading(found.rows))
+    rows = [
+        {
+            "group": row.group,
+            "pick": row.pick,
+            "seeds": [one.seed for one in row.found],
+            "test_error": row.values("error"),
+            "weighted_f1": [_known(value) for value in row.values("f1")],
+            "macs": _known(row.mean("macs")),
+            "params": _known(row.mean("params")),
+        }
+        for row in found.rows
+    ]
+    differences = [
+        {
+            "group": one.row.group,
+            "against": tested.rows[0].group,
+            "seeds": one.seeds,
+            "mean": _known(one.interval.mean),
+            "low": _known(one.interval.low),
+            "high": _known(one.interval.high),
+            "p": _known(one.p),
+            "so": verdict(one),
+        }
+        for one in tested.differences
+    ]
+    return {"measure": found.measure, "rows": rows, "differences": differences, "notes": found.notes}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,156 @@
+"""A comparison as tables in plain text, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from atoll.report.comparison.rows import MEASURES, Comparison, Difference, Row
+from atoll.report.figures.canvas import short
+from atoll.report.statistics import FEWEST
+from atoll.report.terminal import amount
+
+SIGNIFICANT = 0.05
+MOST_CLIENTS = 40  # of which a table is made
+
+
+class Section(NamedTuple):
+    """One table of a comparison, in plain text."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        lines = [self.columns, ["---"] * len(self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines) + "\n"
+
+
+def sections(found: Comparison) -> list[Section]:
+    """Was it worth it? The networks and what they cost, the differences to the first row, and the clients."""
+    parts = [_networks(found), _costs(found), _differences(found), _by_client(found)]
+    return [part for part in parts if part.rows]
+
+
+def markdown(found: Comparison) -> str:
+    """Everything as Markdown tables."""
+    return "\n".join([part.markdown() for part in sections(found)] + [f"{text}\n" for text in found.notes])
+
+
+def _networks(found: Comparison) -> Section:
+    columns = ["network", "seeds", "test error", "weighted F1", "MACs", "weights", "hidden nodes"]
+    rows = []
+    for row in found.rows:
+        f1 = row.values("f1")
+        rows.append(
+            [
+                row.name,
+                str(len(row.found)),
+                percents(row.values("error")),
+                "" if any(map(math.isnan, f1)) else spread(f1),
+                _amount(row.mean("macs")),
+                _amount(row.mean("params")),
+                "" if math.isnan(row.mean("hidden")) else f"{row.mean('hidden'):.1f}",
+            ]
+        )
+    return _without_empty(Section("networks on test rows, mean and deviation over seeds", columns, rows))
+
+
+def _costs(found: Comparison) -> Section:
+    """What the runs cost their clients, one row per group."""
+    columns = ["runs", "rounds", "client MACs", "sent", "received", "hypervolume"]
+    groups = {row.group: row for row in reversed(found.rows)}
+    rows = []
+    for name in dict.fromkeys(row.group for row in found.rows):
+        row = groups[name]
+        rows.append(
+            [
+                name,
+                f"{row.mean_result(lambda result: result['rounds']):g}",
+                short(row.mean_result(lambda result: result["ledger"]["client_macs"])),
+                amount(row.mean_result(lambda result: result["ledger"]["bytes_up"])),
+                amount(row.mean_result(lambda result: result["ledger"]["bytes_down"])),
+                _number(row.mean_result(lambda result: result.get("hypervolume"))),
+            ]
+        )
+    return _without_empty(Section("what the runs cost all clients together (mean over seeds)", columns, rows))
+
+
+def _differences(found: Comparison) -> Section:
+    reference, scale = found.rows[0].name, 100 if found.measure == "error" else 1
+    unit = ", points" if found.measure == "error" else ""
+    columns = ["network", "seeds", f"difference{unit}", "95 % interval", "p", "so"]
+    rows = []
+    for one in found.differences:
+        mean, low, high = (value * scale for value in one.interval)
+        digits = 2 if found.measure == "error" else 4
+        interval = "" if math.isnan(low) else f"{low:+.{digits}f} to {high:+.{digits}f}"
+        rows.append(
+            [
+                one.row.name,
+                str(len(one.seeds)),
+                "no common seed" if math.isnan(mean) else f"{mean:+.{digits}f}",
+                interval,
+                "" if math.isnan(one.p) else f"{one.p:.3g}",
+                verdict(one),
+            ]
+        )
+    return Section(f"{MEASURES[found.measure]} minus that of {reference}, seed by seed", columns, rows)
+
+
+def verdict(one: Difference) -> str:
+    """The test in words."""
+    if math.isnan(one.p):
+        return f"too few seeds ({FEWEST} needed)"
+    if one.p >= SIGNIFICANT:
+        return "no difference shown"
+    return "lower" if one.interval.mean < 0 else "higher"
+
+
+def _by_client(found: Comparison) -> Section:
+    rows = [row for row in found.rows if any(one.clients for one in row.found)]
+    clients = found.clients if len(found.clients) <= MOST_CLIENTS else []
+    cells = [[client, *(spread(row.of_client(client)) for row in rows)] for client in clients]
+    if cells and len(rows) > 1:
+        cells.append(["clients won", *(str(count) for count in wins(rows, clients))])
+    return Section("weighted F1 on each client's test rows", ["client", *(row.name for row in rows)], cells)
+
+
+def wins(rows: Sequence[Row], clients: Sequence[str]) -> list[int]:
+    """On how many clients each row has the highest mean; where two are equal, both have."""
+    counts = [0] * len(rows)
+    for client in clients:
+        means = [float(np.mean(row.of_client(client))) if row.of_client(client) else -math.inf for row in rows]
+        for place, mean in enumerate(means):
+            counts[place] += mean == max(means)
+    return counts
+
+
+def spread(values: Sequence[float], scale: float = 1.0, digits: int = 4) -> str:
+    """Mean and standard deviation (of a sample); of a single value the value alone."""
+    if not values:
+        return ""
+    deviation = f" ± {scale * np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{scale * np.mean(values):.{digits}f}{deviation}"
+
+
+def percents(values: Sequence[float]) -> str:
+    return f"{spread(values, 100, 2)} %"
+
+
+def _amount(value: float) -> str:
+    return "" if math.isnan(value) else short(value)
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"
+
+
+def _without_empty(section: Section) -> Section:
+    kept = [place for place in range(len(section.columns)) if any(row[place] for row in section.rows)]
+    return Section(
+        section.title, [section.columns[place] for place in kept], [[row[p] for p in kept] for row in section.rows]
+    )
