@@ -251,7 +251,8 @@ async def _in_thread(function: Callable[..., Result], *arguments: Any) -> Result
 
 async def _write_report(run: Path, out: Path) -> str:
     """Run `atoll report`; why it failed, or nothing."""
-    command = [sys.executable, "-m", "atoll.cli.app", "report", str(run), "-o", str(out)]
+    program = "from atoll.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "report", str(run), "-o", str(out)]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )

@@ -60,7 +60,7 @@ def reference_of(view: RunView) -> Reference | None:
     if found is None or not client_rows(view):
         return None
     try:
-        return _computed(view, found)
+        return computed_reference(view, found)
     except AtollError:
         return None  # the standard network does not suit this data: images that are too small, say
 
@@ -105,7 +105,8 @@ def standard_network(view: RunView) -> dict[str, Any] | None:
     return standard_architecture(view.method, view.settings, data["input"], data["classes"])
 
 
-def _computed(view: RunView, network: dict[str, Any]) -> Reference:
+def computed_reference(view: RunView, network: dict[str, Any]) -> Reference:
+    """What federated averaging of this network would cost the clients of a run, for as many rounds."""
     from atoll import spaces
 
     cost = spaces.cost(network)

@@ -101,6 +101,7 @@ class RunDigest:
     _clients: dict[str, ClientAccount] = field(default_factory=dict)
     _attempt: tuple[int, Mapping[str, Any]] | None = None  # a failed round whose next attempt may follow
     _seen: int = 0  # fronts
+    _places: list[int] = field(default_factory=list)  # of the fronts that are kept, among all that were seen
     _every: int = 1
 
     @classmethod
@@ -147,16 +148,16 @@ class RunDigest:
 
     def _add_front(self, front: FrontOfRound) -> None:
         """All fronts while there are few; then every second, every fourth, ..., and always the last."""
-        if self.fronts and (self._seen - 1) % self._every:
-            self.fronts.pop()  # it was there only because it was the last
+        if self._places and self._places[-1] % self._every:  # it was there only because it was the last
+            self.fronts.pop()
+            self._places.pop()
         self.fronts.append(front)
+        self._places.append(self._seen)
         self._seen += 1
         if len(self.fronts) > FRONTS:
             self._every *= 2
-            kept = self.fronts[::2]
-            if (self._seen - 1) % self._every:
-                kept.append(self.fronts[-1])
-            self.fronts = kept
+            kept = [n for n, place in enumerate(self._places) if place % self._every == 0 or place == self._seen - 1]
+            self.fronts, self._places = [self.fronts[n] for n in kept], [self._places[n] for n in kept]
 
     def _add_costs(self, number: int, event: Mapping[str, Any]) -> None:
         if isinstance(ledger := event.get("ledger"), Mapping):

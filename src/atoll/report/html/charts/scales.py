@@ -10,6 +10,7 @@ Form = Callable[[float], str]
 SPACE = "\u202f"  # between a number and its unit: no line breaks there
 LETTERS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 BYTES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+SAME = 1e-9  # values that differ by less are drawn as equal
 WIDE = 30  # positive values that differ by more than this factor get a logarithmic axis
 
 
@@ -38,8 +39,8 @@ def linear(values: Iterable[float], *, zero: bool = False, room: float = 0.06, f
     low, high = min(known), max(known)
     if zero:
         low = min(0.0, low)
-    if high - low < 1e-12 * max(1.0, abs(high)):
-        spread = abs(high) * 0.1 or 1.0
+    if high - low < SAME * max(1.0, abs(high)):
+        spread = abs(high) * 0.1 if abs(high) > SAME else 1.0
         low, high = (low if zero and low == 0 else low - spread), high + spread
     gap = room * (high - low)
     low, high = (low if zero and low == 0 else low - gap), high + gap
