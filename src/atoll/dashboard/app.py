@@ -22,11 +22,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from atoll.dashboard.followed import NOT_AS_WRITTEN, FollowedRun
+from atoll.dashboard.followed import FollowedRun
 from atoll.dashboard.monitor import Monitor
 from atoll.dashboard.pages import FederationState, LivePage, Status, index_page, run_page, shell, side_page
 from atoll.errors import AtollError
 from atoll.report.html.page import asset, digest
+from atoll.report.view import NOT_AS_WRITTEN
 
 CHECK = 0.1  # seconds between looks at whether something changed
 PAUSE = 0.4  # seconds between two updates of one page, however fast the rounds are

@@ -9,15 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from atoll.errors import AtollError, RunDirectoryError
-from atoll.report.view import RunView, view_of
+from atoll.report.view import NOT_AS_WRITTEN, RunView, view_of
 from atoll.run.digest import RunDigest
 from atoll.run.following import EventFollower
 from atoll.run.reader import Run, load
 from atoll.store.lock import owner
 
 OWNER_EVERY = 1.0  # seconds between looks at a run's lock
-# What reading files that Atoll has not written can raise, wherever they surprise.
-NOT_AS_WRITTEN = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, ArithmeticError)
 
 
 def identifier(path: Path) -> str:

@@ -14,7 +14,7 @@ LOOK_EVERY = 0.2  # seconds between looks at the event logs
 SCAN_EVERY = 2.0  # seconds between searches for new runs
 DEEPEST = 5  # folders below the root
 MOST = 2000  # runs
-INSIDE = {"checkpoints", "models", "journal", "figures", "tensorboard", "explained"}  # folders within a run
+INSIDE = {"checkpoints", "models", "journal", "figures", "tensorboard", "explained", "mlruns"}  # folders within a run
 
 
 def run_folders(root: Path) -> Iterator[Path]:

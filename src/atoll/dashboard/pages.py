@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from atoll.dashboard.followed import NOT_AS_WRITTEN, FollowedRun
+from atoll.dashboard.followed import FollowedRun
 from atoll.report.html.charts.frame import COLOURS
 from atoll.report.html.charts.lines import Line, LineChart, line_chart, sparkline
 from atoll.report.html.charts.scales import amount, count, duration, percent, plain
@@ -22,7 +22,7 @@ from atoll.report.html.sections.rounds import curve, rounds_section, so_far
 from atoll.report.html.sections.summary import summary_section
 from atoll.report.html.sections.timeline import timeline_section
 from atoll.report.html.tables import TableColumn, facts, table
-from atoll.report.view import STATES, RunView
+from atoll.report.view import NOT_AS_WRITTEN, STATES, RunView
 
 POINTS, LAYERS = 240, 24  # a live page is sent again and again: fewer points than in a report
 MOST_BESIDE = 8  # runs side by side
@@ -121,7 +121,7 @@ def _index_table(runs: Sequence[FollowedRun], rows: dict[str, Html]) -> Html:
         ("seed", "n"),
         ("round", "n"),
     ]
-    heads += [("accuracy", "n"), ("", "accuracy over the rounds"), ("sent", "n"), ("changed", "")]
+    heads += [("accuracy", "n"), ("", "accuracy over the rounds"), ("changed", "")]
     head = tag(
         "tr",
         (
@@ -152,7 +152,7 @@ def _safe_row(run: FollowedRun) -> Html:
 def index_row(run: FollowedRun) -> Html:
     """One run in the list."""
     view = run.view
-    cells: list[object] = [""] * 7
+    cells: list[object] = [""] * 6
     if view is not None:
         errors = view.digest.series.get("error")
         accuracy = [(number, 1 - value) for number, value in errors] if errors is not None else []
@@ -164,16 +164,23 @@ def index_row(run: FollowedRun) -> Html:
             tag("td", f"{view.rounds:,}{of}", class_="n"),
             tag("td", _accuracy(view), class_="n"),
             sparkline(accuracy),
-            tag("td", amount(view.digest.total.bytes_up) if view.rounds else "", class_="n"),
         ]
     shown = [cell if isinstance(cell, Html) and cell.startswith("<td") else tag("td", cell) for cell in cells]
     name = tag("a", run.name, href=f"run/{run.id}")
     pick = tag("input", type="checkbox", name="run", value=run.id, aria_label=f"pick {run.name}", disabled=view is None)
     reason = tag("span", run.reason, class_="reason") if run.reason else None
+    brief = join(state_mark(run.state), f" {_brief(view)}" if view is not None else "")
     return tag(
         "tr",
-        tag("td", pick),
-        tag("th", name if view is not None or run.state == "waiting" else run.name, reason, scope="row", class_="name"),
+        tag("td", pick, class_="pick"),
+        tag(
+            "th",
+            name if view is not None or run.state == "waiting" else run.name,
+            reason,
+            tag("span", brief, class_="brief"),
+            scope="row",
+            class_="name",
+        ),
         tag("td", state_mark(run.state)),
         shown,
         tag("td", _ago(run.seconds)),
@@ -182,6 +189,13 @@ def index_row(run: FollowedRun) -> Html:
         data_method=view.method if view is not None else "",
         data_text=" ".join([run.name, *([view.method, view.data] if view is not None else [])]).lower(),
     )
+
+
+def _brief(view: RunView) -> str:
+    """A run in a line, for a narrow screen."""
+    of = f" of {view.planned:,}" if view.planned else ""
+    parts = (view.method, f"{view.rounds:,}{of} rounds", _accuracy(view))
+    return " \u00b7 ".join(part for part in parts if part)
 
 
 def _accuracy(view: RunView) -> str:

@@ -17,6 +17,8 @@ from atoll.run.following import EventFollower
 from atoll.run.reader import Run
 from atoll.store.lock import owner
 
+# What reading files that Atoll has not written can raise, wherever they surprise.
+NOT_AS_WRITTEN = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 Entry = Mapping[str, Any]  # of a candidate in result.json
 STATES = {
     "running": "running",

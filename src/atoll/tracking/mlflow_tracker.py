@@ -17,6 +17,11 @@ EXPERIMENT = "atoll"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
 TAG = "atoll.run"  # by which a resumed run finds its MLflow run again
 BATCH = 900  # metrics that one request may hold: MLflow allows 1,000
 LONGEST = 6000  # characters of a parameter
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nothing is reported to anyone else
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a search does not wait minutes for a server that is gone
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
 NOT_ALLOWED = re.compile(r"[^\w\-. /:]")  # in the name of a metric or parameter
 
 
@@ -24,7 +29,8 @@ class MlflowTracker:
     """One MLflow run for each run. A resumed run continues it, and sends no round twice."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is reported to anyone else
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
 

@@ -297,9 +297,10 @@ def test_what_cannot_be_reported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with refused(ConfigError, "cannot-write-file"):
         write_report([run.path], tmp_path / "file" / "report.html")
-    (run.path / "result.json").write_text("{")
-    with refused(RunDamaged, "file-damaged"):
-        write_report([run.path], tmp_path / "report.html")
+    for text in ("{", '{"candidates": 5}', '{"candidates": [{"id": 3}], "planned_rounds": 1}'):
+        (run.path / "result.json").write_text(text)
+        with refused(RunDamaged, "file-damaged"):
+            write_report([run.path], tmp_path / "report.html")
 
 
 def test_the_command_writes_the_file(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from atoll.errors import AtollError, ConfigError, RunDirectoryError
+from atoll.errors import AtollError, ConfigError, RunDamaged, RunDirectoryError
 from atoll.report.figures.catalogue import named_runs
 from atoll.report.html.charts.lines import POINTS
 from atoll.report.html.markup import Html, tag
@@ -23,7 +23,7 @@ from atoll.report.html.sections.rounds import rounds_section
 from atoll.report.html.sections.summary import summary_section
 from atoll.report.html.sections.timeline import timeline_section
 from atoll.report.reference import reference_of
-from atoll.report.view import STATES, RunView, view
+from atoll.report.view import NOT_AS_WRITTEN, STATES, RunView, view
 from atoll.run.reader import Run, load
 
 LARGEST = 2_000_000  # bytes of a report; a larger one is drawn again with less detail
@@ -45,8 +45,13 @@ def write_report(directories: Sequence[Path], out: Path) -> Path:
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"'{out}': a report is an HTML file; end its name with .html", code="unknown-report-format")
     runs = named_runs(directories)
-    views = [_ready(name, run) for name, run in runs.items()]
-    return write_text(out, report(views))
+    try:
+        text = report([_ready(name, run) for name, run in runs.items()])
+    except NOT_AS_WRITTEN as problem:
+        places = ", ".join(str(run.path) for run in runs.values())
+        reason = f"{type(problem).__name__}: {problem}"
+        raise RunDamaged(f"{places}: files are not as Atoll writes them ({reason})", code="file-damaged") from problem
+    return write_text(out, text)
 
 
 def write_text(out: Path, text: str) -> Path:

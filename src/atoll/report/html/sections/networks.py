@@ -12,7 +12,7 @@ from atoll.report.html.networks.blocks import block_row, choice_blocks, layer_bl
 from atoll.report.html.networks.cells import cell_drawing
 from atoll.report.html.page import section
 from atoll.report.html.tables import TableColumn, table
-from atoll.report.view import Entry, RunView
+from atoll.report.view import NOT_AS_WRITTEN, Entry, RunView
 from atoll.run.reader import Run
 
 OPEN = 3  # networks whose drawings are open from the start
@@ -141,7 +141,7 @@ def draw_network(view: RunView, entry: Entry, whole: Mapping[str, int]) -> Html:
                     )
                     return tag("div", lead, block_row(blocks, f"Layers of {name}"))
         return block_row(layer_blocks(architecture), f"Layers of {name}")
-    except AtollError as problem:
+    except (AtollError, *NOT_AS_WRITTEN) as problem:
         return tag("p", f"It cannot be drawn: {problem}", class_="muted")
 
 
