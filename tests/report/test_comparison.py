@@ -91,7 +91,7 @@ def test_personal_networks_are_one_row(tmp_path: Path) -> None:
     untrained = candidate("shared", 0.5, {"a": 0.5, "b": 0.5}, ["high"], about={"trained_rounds": 0})
     write_run(tmp_path / "alone", "personal", 1, untrained, *own)
     (row,) = compare_runs([tmp_path / "alone"]).rows
-    assert row.name == "personal personal" and row.found[0].error == pytest.approx(0.2)
+    assert row.name == "personal" and row.found[0].error == pytest.approx(0.2)
     assert row.found[0].f1 == pytest.approx(0.8) and row.found[0].clients == {"a": 0.9, "b": 0.7}
 
 

@@ -159,14 +159,17 @@ def hints(run: Run) -> dict[str, str]:
 def test_hints_after_a_search(write: Write) -> None:
     run = write("realtime", [entry("11", "high", test=GOOD), entry("01", "knee", test=GOOD)])
     found, path = hints(run), f"'{run.path}'"
-    assert found["view"] == f"atoll figures {path}" and found["continue"] == f"atoll resume {path} --rounds 6"
+    assert (
+        found["report"].startswith(f"atoll report {path} -o report.html  #")
+        and found["continue"] == f"atoll resume {path} --rounds 6"
+    )
     assert found["export"].startswith(f"atoll export {path} -o net.onnx  #") and "'high'" in found["export"]
     assert found["predict"].startswith(f"atoll predict {path} new.csv  #") and "knee" not in str(found)
 
 
 def test_a_network_at_chance_is_not_offered_for_use(write: Write) -> None:
     assert hints(write("realtime", [entry("11", "high", test={**GOOD, "test_error": 0.6})])).keys() == {
-        "view",
+        "report",
         "continue",
     }
 
@@ -183,7 +186,7 @@ def test_a_network_at_chance_is_not_offered_for_use(write: Write) -> None:
         ("fedrl", entry("path", "high", about={"derived": {}}), "train", ["retrain", "--pick high"]),
         ("decnas", entry("m3", "final", about={"ended": "budget met"}), "tune", ["--from found", "budget met"]),
         ("decnas", entry("m0", "final", about={"stopped": "too few"}), "continue", ["resume", "--rounds 6"]),
-        ("nevofed", entry("global", "high", "global", space="genome"), "view", ["atoll explain"]),
+        ("nevofed", entry("global", "high", "global", space="genome"), "explain", ["atoll explain"]),
     ],
 )
 def test_hints_are_right_for_the_method(

@@ -45,7 +45,7 @@ def test_figures_are_drawn_of_runs_on_a_network_only(tmp_path: Path) -> None:
     both = draw_figures([run.path, made(tmp_path / "other", ROUNDS).path], out=tmp_path / "both", file_format="svg")
     assert sorted(path.name for path in both) == ["latency.svg", "rounds.svg", "timeline.svg"]
     timeline = (tmp_path / "both" / "timeline.svg").read_text(encoding="utf-8")
-    assert all(f"<!-- {name}: What the clients did in rounds 1 to 2 -->" in timeline for name in ("run", "other"))
+    assert all(f"<!-- {name}, rounds 1 to 2 -->" in timeline for name in ("run", "other"))
 
 
 def test_what_the_timeline_shows(tmp_path: Path) -> None:

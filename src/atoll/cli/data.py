@@ -120,7 +120,9 @@ def partition(
     data_settings, data_seed = assemble_data(target, options, settings or [])
     federated = load(data_settings, data_seed, data_dir)
     out_console.print(partition_table(federated))
-    draw_partition(federated, out)
+    name = data_settings.name or Path(data_settings.folder or "").name
+    rule_used = f", {data_settings.partition}" if data_settings.partition else ""
+    draw_partition(federated, out, f"{name}{rule_used}, seed {data_seed}")
     tell(f"drawn in {out}")
 
 

@@ -142,11 +142,12 @@ def cost(
     folders = [*directories]
     if against is not None and against.absolute() not in {folder.absolute() for folder in folders}:
         folders.append(against)
-    costs = [run_cost(name, run, profile, search_only, iterations) for name, run in named_runs(folders).items()]
+    runs = named_runs(folders)
+    costs = [run_cost(name, run, profile, search_only, iterations) for name, run in runs.items()]
     reference = costs[0]
     if against is not None:
         reference = costs[[folder.absolute() for folder in folders].index(against.absolute())]
     out_console.print(cost_table(costs, reference, device))
     if out is not None:
-        path = draw_cost(costs, reference, out)
+        path = draw_cost(costs, reference, out, runs=runs)
         tell(f"drawn in {path}")

@@ -9,13 +9,14 @@ from atoll.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 # Okabe and Ito's palette, which can be distinguished with any kind of colour vision.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 INK, FAINT = "#3b3b3b", "#9a9a9a"
-PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, "#7a6a00", "#7f7f7f")
 SCALES = ((1e9, "billions", "G"), (1e6, "millions", "M"), (1e3, "thousands", "k"))
 
 
@@ -42,6 +43,16 @@ def whole_rounds(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # else a single round gets fractions
+
+
+def logarithmic(axis: Axis, low: float, high: float) -> None:
+    """Marks of a logarithmic axis at few, round numbers, written out: labels between decades would overlap."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0, 3.0) if high / low < 500 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 10_000 else short(value)))
 
 
 def save(figure: Figure, path: Path) -> Path:

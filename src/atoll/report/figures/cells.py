@@ -25,6 +25,7 @@ from atoll.report.figures.canvas import (
     save,
     short,
 )
+from atoll.report.figures.titles import entitle
 from atoll.report.figures.tracks import architectures
 from atoll.run.reader import Run
 
@@ -54,15 +55,17 @@ def cells_of(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def draw_cells(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
+def draw_cells(networks: Mapping[str, Mapping[str, Any]], path: Path, runs: Runs | None = None) -> Path:
     """The normal and the reduction cell of every network, side by side, one network below the other."""
-    figure = new_figure(14, 4.3 * len(networks))
+    figure = new_figure(14, 4.3 * len(networks) + 0.5)
     parts = figure.subfigures(len(networks), 1, squeeze=False)
     for part, (name, architecture) in zip(parts[:, 0], networks.items(), strict=True):
         part.suptitle(_heading(name, architecture), fontsize=10, color=INK)
         for axes, kind in zip(part.subplots(1, 2), TITLES, strict=True):
             _draw_cell(axes, architecture["genotype"][kind])
             axes.set_title(TITLES[kind], fontsize=9, color=INK)
+    if runs:
+        entitle(figure, "Cells of the networks found", runs)
     return save(figure, path)
 
 
@@ -166,5 +169,5 @@ CELLS = Figure(
     "cells",
     "normal and reduction cell of networks that are built of cells",
     lambda run: bool(cells_of(run)),
-    lambda runs, path, _: draw_cells(_named(runs), path),
+    lambda runs, path, _: draw_cells(_named(runs), path, runs),
 )

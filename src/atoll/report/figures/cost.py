@@ -12,6 +12,7 @@ from atoll.devices import DeviceProfile
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import FAINT, INK, PALETTE, new_figure, plain, save, tidy
+from atoll.report.figures.titles import entitle
 from atoll.report.figures.tracks import rounds_of
 from atoll.run.reader import Run
 
@@ -114,7 +115,9 @@ def _first_iterations(run: Run, rounds: Sequence[Mapping[str, Any]], wanted: int
     return [event for event in rounds if event["metrics"]["iteration"] <= wanted]
 
 
-def draw_cost(costs: Sequence[RunCost], against: RunCost, path: Path, title: str = "") -> Path:
+def draw_cost(
+    costs: Sequence[RunCost], against: RunCost, path: Path, title: str = "", runs: Runs | None = None
+) -> Path:
     """Bars on a logarithmic axis, grouped by quantity: the cost of each run as a multiple of that of `against`."""
     shown = [name for name in QUANTITIES if any(one.ratio(name, against) for one in costs)]
     if not shown:
@@ -133,9 +136,8 @@ def draw_cost(costs: Sequence[RunCost], against: RunCost, path: Path, title: str
     tidy(axes)
     axes.grid(axis="x", visible=False)
     axes.tick_params(axis="x", length=0)
-    if title:
-        axes.set_title(title, fontsize=11, color=INK)
-    figure.legend(loc="outside upper center", ncols=min(4, len(costs)), frameon=False, fontsize=9, labelcolor=INK)
+    entitle(figure, title or "Cost to the clients", runs or {})
+    figure.legend(loc="outside lower center", ncols=min(4, len(costs)), frameon=False, fontsize=9, labelcolor=INK)
     return save(figure, path)
 
 
@@ -178,7 +180,7 @@ def _draw_searches(runs: Runs, path: Path) -> Path:
     """The iterations that all of these searches have completed."""
     common = min(whole_iterations(run) for run in runs.values())
     costs = [run_cost(name, run, iterations=common) for name, run in runs.items()]
-    return draw_cost(costs, costs[0], path, f"Cost to the clients, iterations 1 to {common} of the search")
+    return draw_cost(costs, costs[0], path, f"Cost to the clients, iterations 1 to {common} of the search", runs)
 
 
 COST = Figure(

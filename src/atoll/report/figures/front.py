@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure
-from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, scale, tidy
+from atoll.report.figures.canvas import INK, PALETTE, logarithmic, new_figure, plain, save, scale, tidy
+from atoll.report.figures.titles import about, apart, data_of, entitle
 from atoll.report.figures.tracks import FrontPoint, fixed_macs, front, tracks
 from atoll.run.reader import Run
 
@@ -40,27 +41,43 @@ def draw_front(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | 
     fronts = {name: points for name, run in runs.items() if (points := front(run))}
     if not fronts:
         raise ConfigError("none of these runs has a front to draw; runs of a search have one", code="nothing-to-draw")
-    costs = list(next(iter(fronts.values()))[0].costs)
-    figure = new_figure(7.2 * len(costs), 4.8)
-    for position, cost in enumerate(costs, start=1):
-        axes = figure.add_subplot(1, len(costs), position)
-        _panel(axes, fronts, cost, (beside or {}) if cost == "macs" else {})
-    figure.suptitle("Networks that no other one beats in both error and cost", fontsize=12, color=INK)
+    # Fronts with other costs, or on other data, have no common axis: each kind has a panel of its own.
+    panels = [
+        (own, cost)
+        for own in apart({name: runs[name] for name in fronts}, data_of).values()
+        for cost in dict.fromkeys(cost for name in own for cost in fronts[name][0].costs)
+    ]
+    figure = new_figure(7.2 * len(panels), 5.0)
+    colours = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(fronts)}
+    for position, (own, cost) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), position)
+        shown = {name: fronts[name] for name in own if cost in fronts[name][0].costs}
+        _panel(axes, shown, colours, cost, (beside or {}) if cost == "macs" else {})
+        if len(panels) > 1:
+            axes.set_title(about(own[name] for name in shown), fontsize=10, color=INK)
+    entitle(figure, "Networks that no other one beats in both error and cost", runs)
     return save(figure, path)
 
 
-def _panel(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], cost: str, beside: Mapping[str, Run]) -> None:
+def _panel(
+    axes: Axes,
+    fronts: Mapping[str, Sequence[FrontPoint]],
+    colours: Mapping[str, str],
+    cost: str,
+    beside: Mapping[str, Run],
+) -> None:
     values = [point.costs[cost] for points in fronts.values() for point in points if cost in point.costs]
     fixed = {name: macs for name, run in beside.items() if tracks(run) and (macs := fixed_macs(run)) is not None}
     factor, word = scale(max([*values, *fixed.values()], default=1.0))
-    for number, points in enumerate(fronts.values()):
+    for name, points in fronts.items():
         shown = [point for point in points if cost in point.costs]
-        _draw_points(axes, shown, [point.costs[cost] / factor for point in shown], PALETTE[number % len(PALETTE)])
+        _draw_points(axes, shown, [point.costs[cost] / factor for point in shown], colours[name])
     for name, macs in fixed.items():
         _draw_fixed(axes, name, beside[name], macs / factor)
-    _draw_legend(axes, fronts, fixed)
+    _draw_legend(axes, fronts, colours, fixed)
     if min(values) > 0 and max(values) > WIDE * min(values):
         axes.set_xscale("log")
+        logarithmic(axes.xaxis, min(values) / factor, max(values) / factor)
     axes.set_xlabel(COSTS.get(cost, cost.replace("_", " ")) + (f" ({word})" if word else ""))
     axes.set_ylabel("error (%)" if _tested(fronts) else "error on validation data (%)")
     axes.margins(x=0.06, y=0.1)
@@ -97,13 +114,15 @@ def _tested(fronts: Mapping[str, Sequence[FrontPoint]]) -> bool:
     return any(point.test_error is not None for points in fronts.values() for point in points)
 
 
-def _draw_legend(axes: Axes, fronts: Mapping[str, Sequence[FrontPoint]], fixed: Mapping[str, float]) -> None:
+def _draw_legend(
+    axes: Axes,
+    fronts: Mapping[str, Sequence[FrontPoint]],
+    colours: Mapping[str, str],
+    fixed: Mapping[str, float],
+) -> None:
     from matplotlib.lines import Line2D
 
-    entries = [
-        Line2D([], [], color=PALETTE[number % len(PALETTE)], marker="o", markersize=5, label=plain(name))
-        for number, name in enumerate(fronts)
-    ]
+    entries = [Line2D([], [], color=colours[name], marker="o", markersize=5, label=plain(name)) for name in fronts]
     if _tested(fronts):
         for face, label in (
             (INK, "on validation data (used by the search)"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import BLUE, FAINT, GREEN, INK, ORANGE, SKY, new_figure, plain, save, short
+from atoll.report.figures.titles import entitle
 from atoll.report.figures.tracks import PICKS, architectures, rounds_of
 from atoll.run.reader import Run
 
@@ -61,21 +62,23 @@ def boxes(architecture: Mapping[str, Any]) -> list[BlockBox]:
     return [*found, BlockBox("end", "head", f"{architecture['classes']} classes", "", whole.head.macs)]
 
 
-def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path) -> Path:
+def draw_networks(networks: Mapping[str, Mapping[str, Any]], path: Path, runs: Runs | None = None) -> Path:
     """One row of blocks per architecture, under its heading; below every block its MACs, on one common scale."""
     if not networks:
         raise ConfigError("no network to draw yet", code="nothing-to-draw")
     rows = {heading: boxes(architecture) for heading, architecture in networks.items()}
     longest = max(len(row) for row in rows.values())
     largest = max(1, *(box.macs for row in rows.values() for box in row))
-    figure = new_figure(max(6.0, 1.12 * longest), 2.3 * len(rows))
+    figure = new_figure(max(6.0, 1.12 * longest), 2.3 * len(rows) + 0.5)
     panels = figure.subplots(len(rows), 1, squeeze=False)
     for axes, (heading, row) in zip(panels[:, 0], rows.items(), strict=True):
         _draw_row(axes, row, largest)
         axes.set_xlim(-0.75, longest)
         axes.set_ylim(-0.95, 1.12)
         axes.axis("off")
-        axes.set_title(plain(heading, 120), loc="left", fontsize=11, color=INK)
+        axes.set_title(plain(heading, 120), loc="left", fontsize=10, color=INK)
+    if runs:
+        entitle(figure, "Networks of choice blocks", runs)
     return save(figure, path)
 
 
@@ -155,5 +158,5 @@ NETWORKS = Figure(
     "networks",
     "High and Knee of a search over choice blocks, as rows of blocks",
     lambda run: bool(_found(run)),
-    lambda runs, path, _: draw_networks(_headed(runs), path),
+    lambda runs, path, _: draw_networks(_headed(runs), path, runs),
 )

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 MANY = 60  # clients: more bars than this cannot be distinguished
 BANDS = 400  # rows of a heat map that a screen can show
-LEGEND = 20  # classes: a longer legend leaves no space for the bars
+LEGEND = len(PALETTE)  # classes: more colours cannot be told apart, and a map is drawn
+NAMED = 20  # classes that are named below a map
 
 
-def draw_partition(federated: Federated, path: str | Path) -> Path:
+def draw_partition(federated: Federated, path: str | Path, about: str = "") -> Path:
     """The class histogram per client as .png or .svg: stacked bars, or a heat map for many clients or classes. Clients
     that are held out come last."""
     counts = np.concatenate([histogram(federated), histogram(federated, held_out=True)])
@@ -38,19 +39,15 @@ def draw_partition(federated: Federated, path: str | Path) -> Path:
         figure.colorbar(shown, ax=axes, label=shown_as)
         _label_map(axes, counts, names, federated.schema.classes)
     title = f"{len(counts)} clients, {int(counts.sum()):,} rows, {counts.shape[1]} classes"
-    figure.suptitle(title, fontsize=12, color=INK)
+    figure.suptitle("\n".join([title, *([plain(about, 110)] if about else [])]), fontsize=11, color=INK)
     return save(figure, Path(path))
 
 
 def _bars(axes: Axes, counts: Indices, clients: Sequence[str], classes: Sequence[str]) -> None:
-    from matplotlib import colormaps
-
     place = np.arange(len(counts))
-    many = colormaps["tab20" if len(classes) > 10 else "tab10"]
-    colours = PALETTE if len(classes) <= len(PALETTE) else [many(label) for label in range(len(classes))]
     below = np.zeros(len(counts), dtype=np.int64)
     for label, name in enumerate(classes):
-        axes.bar(place, counts[:, label], bottom=below, width=0.85, color=colours[label], label=plain(name))
+        axes.bar(place, counts[:, label], bottom=below, width=0.85, color=PALETTE[label], label=plain(name))
         below += counts[:, label]
     axes.set_xticks(place, [plain(name) for name in clients], rotation=90 if len(counts) > 8 else 0, fontsize=8)
     axes.set_ylabel("rows")
@@ -61,7 +58,7 @@ def _bars(axes: Axes, counts: Indices, clients: Sequence[str], classes: Sequence
 def _label_map(axes: Axes, counts: Indices, clients: Sequence[str], classes: Sequence[str]) -> None:
     axes.set_xlabel("class")
     axes.set_ylabel("client")
-    if len(classes) <= LEGEND:
+    if len(classes) <= NAMED:
         names: list[Any] = [plain(name, 14) for name in classes]
         angle, side = (45, "right") if len(classes) > 6 else (0, "center")
         axes.set_xticks(np.arange(len(classes)), names, rotation=angle, ha=side)

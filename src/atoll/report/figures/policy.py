@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure
-from atoll.report.figures.canvas import FAINT, INK, PALETTE, new_figure, plain, save, tidy, whole_rounds
+from atoll.report.figures.canvas import FAINT, PALETTE, new_figure, plain, save, tidy, whole_rounds
+from atoll.report.figures.titles import entitle, repetitions
 from atoll.report.figures.tracks import rounds_of
 from atoll.run.reader import Run
 
@@ -28,23 +31,31 @@ def policy_rounds(run: Run) -> list[dict[str, Any]]:
 
 def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
     """Three panels: training accuracy with its moving average, entropy of the policy, share of skip connections."""
-    rounds = {name: policy_rounds(run) for name, run in runs.items()}
-    if not any(rounds.values()):
+    repeated = {
+        name: own
+        for name, same in repetitions(runs).items()
+        if (own := [found for run in same if (found := policy_rounds(run))])
+    }
+    rounds = [found for own in repeated.values() for found in own]
+    if not rounds:
         raise ConfigError(
             "none of these runs has a policy to draw; `atoll methods` lists the searches by a policy",
             code="nothing-to-draw",
         )
-    figure = new_figure(7.6, 8.0)
+    figure = new_figure(7.6, 8.4)
     accuracy, entropy, skips = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 2])
-    for number, (name, events) in enumerate(rounds.items()):
+    for number, (name, own) in enumerate(repeated.items()):
         colour, label = PALETTE[number % len(PALETTE)], plain(name)
-        _line(accuracy, events, "accuracy", colour, factor=100, linewidth=0.8, alpha=0.3)
-        _line(accuracy, events, "moving_accuracy", colour, label=label, factor=100, linewidth=1.8)
-        _line(entropy, events, "entropy", colour, linewidth=1.6)
-        _line(entropy, events, "entropy_without_signal", colour, linewidth=1.0, linestyle="--", alpha=0.7)
-        _line(skips, events, "skip_expected", colour, factor=100, linewidth=1.6)
-        _line(skips, events, "skip_share", colour, factor=100, linewidth=1.0, linestyle=":", drawstyle="steps-mid")
-    accuracy.set_ylabel("training accuracy (%)\nfaint: each round")
+        if len(own) == 1:
+            _line(accuracy, own, "accuracy", colour, factor=100, linewidth=0.8, alpha=0.3)
+        _line(accuracy, own, "moving_accuracy", colour, label=label, factor=100, linewidth=1.8)
+        _line(entropy, own, "entropy", colour, linewidth=1.6)
+        _line(entropy, own, "entropy_without_signal", colour, linewidth=1.0, linestyle="--", alpha=0.7)
+        _line(skips, own, "skip_expected", colour, factor=100, linewidth=1.6)
+        _line(skips, own, "skip_share", colour, factor=100, linewidth=1.0, linestyle=":", drawstyle="steps-mid")
+    bands = any(len(own) > 1 for own in repeated.values())
+    faint = "bands: deviation over seeds" if bands else "faint: each round"
+    accuracy.set_ylabel(f"training accuracy (%)\n{faint}")
     accuracy.legend(frameon=False, fontsize=9, loc="lower right")
     entropy.set_ylabel("entropy of an edge\n(nats; dashed: without signal)")
     skips.set_ylabel("skip connections (%)\ndotted: in the found cells")
@@ -52,20 +63,33 @@ def draw_policy(runs: Mapping[str, Run], path: Path) -> Path:
     skips.set_ylim(bottom=0)
     skips.set_xlabel("round")
     for axes in (accuracy, entropy, skips):
-        _mark_warmups(axes, list(rounds.values()))
+        _mark_warmups(axes, rounds)
         whole_rounds(axes)
         tidy(axes)
-    figure.suptitle("Warm-up and search", fontsize=12, color=INK)
+    entitle(figure, "Warm-up and search", runs)
     return save(figure, path)
 
 
 def _line(
-    axes: Axes, events: Sequence[Mapping[str, Any]], quantity: str, colour: str, factor: float = 1, **look: Any
+    axes: Axes,
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    quantity: str,
+    colour: str,
+    factor: float = 1,
+    **look: Any,
 ) -> None:
-    known = [event for event in events if quantity in event]
-    marker = "o" if len(known) == 1 else None  # a single point has no visible line
-    values = [factor * event[quantity] for event in known]
-    axes.plot([event["round"] for event in known], values, color=colour, marker=marker, **look)
+    """The quantity round by round; of runs that differ in their seed only, the mean with a band of one deviation."""
+    values: dict[int, list[float]] = {}
+    for event in (event for events in runs for event in events if quantity in event):
+        values.setdefault(event["round"], []).append(factor * event[quantity])
+    rounds = sorted(number for number, own in values.items() if len(own) == len(runs))
+    means = [float(np.mean(values[number])) for number in rounds]
+    marker = "o" if len(rounds) == 1 else None  # a single point has no visible line
+    axes.plot(rounds, means, color=colour, marker=marker, **look)
+    if len(runs) > 1:
+        spread = [float(np.std(values[number], ddof=1)) for number in rounds]
+        low, high = ([mean + sign * one for mean, one in zip(means, spread, strict=True)] for sign in (-1, 1))
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _mark_warmups(axes: Axes, runs: Sequence[Sequence[Mapping[str, Any]]]) -> None:

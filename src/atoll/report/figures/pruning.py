@@ -20,6 +20,7 @@ from atoll.report.figures.canvas import (
     tidy,
     whole_rounds,
 )
+from atoll.report.figures.titles import entitle
 from atoll.report.figures.tracks import rounds_of, settings
 from atoll.run.reader import Run
 
@@ -122,7 +123,7 @@ LINES = {"pruned": "--", "tuned": "-", "multipliers": ":"}
 MARKS = {"pruned": "o", "tuned": "o", "multipliers": "s"}
 
 
-def draw_sequences(found: Sequence[PrunedSequence], path: Path) -> Path:
+def draw_sequences(found: Sequence[PrunedSequence], path: Path, runs: Runs | None = None) -> Path:
     """Accuracy against MACs (Fig. 4), also of runs with other round numbers (Fig. 7) or with tuning (Fig. 8)."""
     figure = new_figure(7.6, 4.8)
     axes = figure.add_subplot()
@@ -145,11 +146,11 @@ def draw_sequences(found: Sequence[PrunedSequence], path: Path) -> Path:
     axes.margins(x=0.04, y=0.08)
     tidy(axes)
     figure.legend(loc="outside lower center", ncols=min(3, len(found)), frameon=False, fontsize=9, labelcolor=INK)
-    figure.suptitle("Networks of falling cost", fontsize=12, color=INK)
+    entitle(figure, "Networks of falling cost", runs or {})
     return save(figure, path)
 
 
-def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
+def draw_widths(found: Sequence[PrunedSequence], path: Path, runs: Runs | None = None) -> Path:
     """The remaining share of the start network's width by layer (Fig. 5), for networks of about equal MACs."""
     chosen = _of_equal_macs(found)
     shares = [_shares(member, whole) for _, member, whole in chosen]
@@ -170,7 +171,8 @@ def draw_widths(found: Sequence[PrunedSequence], path: Path) -> Path:
     axes.set_ylim(0, 105)
     tidy(axes)
     axes.grid(axis="x", visible=False)
-    figure.legend(loc="outside upper center", ncols=min(2, len(chosen)), frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(loc="outside lower center", ncols=min(2, len(chosen)), frameon=False, fontsize=9, labelcolor=INK)
+    entitle(figure, "What is left of each layer, at about equal MACs", runs or {})
     return save(figure, path)
 
 
@@ -220,7 +222,7 @@ def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
     """The accuracy of the candidates by round in some iterations, with the chosen one marked (Fig. 3)."""
     rows = {name: _iterations(run) for name, run in runs.items()}
     columns = max(len(_shown(found)) for found in rows.values())
-    figure = new_figure(max(6.0, 3.1 * columns), 0.6 + 2.9 * len(rows))
+    figure = new_figure(max(6.0, 3.1 * columns), 1.2 + 2.9 * len(rows))
     panels = figure.subplots(len(rows), columns, squeeze=False, sharey="row")
     for line, (name, found) in zip(panels, rows.items(), strict=True):
         shown = _shown(found)
@@ -231,6 +233,7 @@ def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
             axes.axis("off")
         line[0].set_ylabel(f"{plain(name, 30)}\naccuracy (%)" if len(runs) > 1 else "accuracy on validation data (%)")
     _legend(figure)
+    entitle(figure, "Candidates of some iterations, round by round", runs)
     return save(figure, path)
 
 
@@ -284,7 +287,7 @@ def _legend(figure: Any) -> None:
         Line2D([], [], color=VERMILLION, linestyle="--", marker="o", markersize=4, label="the chosen candidate"),
         Line2D([], [], color=FAINT, marker="o", markersize=4, label="other candidates, until they were dropped"),
     ]
-    figure.legend(handles=entries, loc="outside upper center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(handles=entries, loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
 
 
 def _sequences(runs: Runs) -> list[PrunedSequence]:
@@ -300,13 +303,13 @@ SEQUENCE = Figure(
     "sequence",
     "accuracy against MACs of the networks that pruning found, tuned or not",
     lambda run: bool(_sequences({"": run})),
-    lambda runs, path, _: draw_sequences(_sequences(runs), path),
+    lambda runs, path, _: draw_sequences(_sequences(runs), path, runs),
 )
 WIDTHS = Figure(
     "widths",
     "the same networks layer by layer",
     lambda run: bool(_built({"": run})),
-    lambda runs, path, _: draw_widths(_built(runs), path),
+    lambda runs, path, _: draw_widths(_built(runs), path, runs),
 )
 CANDIDATES = Figure(
     "candidates",

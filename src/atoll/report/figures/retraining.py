@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure
 from atoll.report.figures.canvas import INK, PALETTE, new_figure, plain, save, short, tidy, whole_rounds
+from atoll.report.figures.titles import entitle
 from atoll.report.figures.tracks import rounds_of, settings
 from atoll.run.reader import Run
 
@@ -63,7 +64,7 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
         for quantity in PANELS
         if quantity not in needless and any(curves(run, quantity) for run in shown.values())
     ] or [SENT]
-    figure = new_figure(6.4 * len(shown), 3.1 * len(quantities))
+    figure = new_figure(6.4 * len(shown), 3.1 * len(quantities) + 0.6)
     panels = figure.subplots(len(quantities), len(shown), squeeze=False, sharex="col", sharey="row")
     colours = _colours([name for run in shown.values() for name in networks_of(run)])
     for column, (label, run) in enumerate(shown.items()):
@@ -76,6 +77,7 @@ def draw_retraining(runs: Mapping[str, Run], path: Path) -> Path:
         panels[row][0].set_ylabel(PANELS[quantity])
         if quantity == SENT and _wide(shown.values()):
             panels[row][0].set_yscale("log")  # shared by the row
+    entitle(figure, "Networks trained side by side", shown)
     return save(figure, path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure
@@ -23,7 +23,8 @@ from atoll.report.figures.canvas import (
     tidy,
     whole_rounds,
 )
-from atoll.report.figures.tracks import Track, hypervolume, rounds_of, tracks
+from atoll.report.figures.titles import about, apart, data_of, entitle
+from atoll.report.figures.tracks import Track, front, hypervolume, rounds_of, tracks
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
@@ -47,22 +48,46 @@ class _Line:
 
 def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
     """Two panels: accuracy, and MACs if they are known, of each run's models of interest after every round."""
-    lines = [*_searched(runs, None), *_compared(beside or {})]
-    figure = _panels(lines, "round")
-    for name, run in runs.items():
-        words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
-        if rounds_of(run, "final") and tracks(run):
-            _mark_end_of_search(figure, [event["round"] for event in rounds_of(run, "search")], words)
-    figure.suptitle("After every round", fontsize=12, color=INK)
+    groups = _by_data(runs, beside or {})
+    if not any(tracks(run) for run in runs.values()):
+        raise ConfigError("none of these runs has measured an error yet", code="nothing-to-draw")
+    figure, sheets = _sheets(len(groups), tall=any(track.pick for run in runs.values() for track in tracks(run)))
+    for sheet, (data, (own, others)) in zip(sheets, groups.items(), strict=True):
+        _panels(sheet, [*_searched(own, None, len(runs) == 1), *_compared(others)], "round")
+        for name, run in own.items():
+            words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
+            if rounds_of(run, "final") and tracks(run):
+                _mark_end_of_search(sheet, [event["round"] for event in rounds_of(run, "search")], words)
+        if len(groups) > 1:
+            sheet.suptitle(plain(f"on {data}"), fontsize=10, color=INK)
+    entitle(figure, "After every round", runs)
     return save(figure, path)
 
 
 def draw_training(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
     """The training from scratch that follows a search, its rounds counted from 1."""
-    lines = [_priced(line) for line in (*_searched(runs, "final"), *_compared(beside or {}))]
-    figure = _panels(lines, "round of training from scratch")
-    figure.suptitle("Training of the networks found, from scratch", fontsize=12, color=INK)
+    groups = _by_data(runs, beside or {})
+    figure, sheets = _sheets(len(groups), tall=False)
+    for sheet, (data, (own, others)) in zip(sheets, groups.items(), strict=True):
+        lines = [_priced(line) for line in (*_searched(own, "final", len(runs) == 1), *_compared(others))]
+        _panels(sheet, lines, "round of training from scratch")
+        if len(groups) > 1:
+            sheet.suptitle(plain(f"on {data}"), fontsize=10, color=INK)
+    entitle(figure, "Training of the networks found, from scratch", runs)
     return save(figure, path)
+
+
+def _by_data(runs: Mapping[str, Run], beside: Mapping[str, Run]) -> dict[str, tuple[dict[str, Run], dict[str, Run]]]:
+    """Data -> its runs and those to compare with: accuracies on different data have no common axis."""
+    groups = apart(runs, data_of)
+    others = apart(beside, data_of)
+    return {data: (groups.get(data, {}), others.get(data, {})) for data in dict.fromkeys([*groups, *others])}
+
+
+def _sheets(number: int, tall: bool) -> tuple[Sheet, list[Any]]:
+    """A figure with this many parts beside each other; `tall` ones have two panels."""
+    figure = new_figure(7.6 * number, 6.8 if tall else 4.6)
+    return figure, list(figure.subfigures(1, number, squeeze=False)[0]) if number > 1 else [figure]
 
 
 def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
@@ -72,28 +97,41 @@ def draw_hypervolume(runs: Mapping[str, Run], path: Path) -> Path:
         raise ConfigError(
             "none of these runs has a hypervolume to draw; runs of a search have one", code="nothing-to-draw"
         )
-    figure = new_figure(7.2, 3.8)
-    axes = figure.add_subplot()
-    for number, (name, curve) in enumerate(curves.items()):
-        marker = "o" if len(curve) <= FEW else None
-        colour = PALETTE[number % len(PALETTE)]
-        axes.plot(list(curve), list(curve.values()), color=colour, marker=marker, markersize=3, label=plain(name))
-    axes.set_xlabel("round")
-    axes.set_ylabel("hypervolume (1 is perfect)")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-    whole_rounds(axes)
-    tidy(axes)
-    figure.suptitle("Share of the space of error and cost that the front dominates", fontsize=12, color=INK)
+    # Each search measures its own share of its own space: on other data or with other costs it is another quantity.
+    groups = apart({name: runs[name] for name in curves}, _space)
+    figure = new_figure(7.2 * len(groups), 4.2)
+    colours = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(curves)}
+    for axes, own in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups.values(), strict=True):
+        for name in own:
+            curve = curves[name]
+            marker = "o" if len(curve) <= FEW else None
+            axes.plot(
+                list(curve), list(curve.values()), color=colours[name], marker=marker, markersize=3, label=plain(name)
+            )
+        axes.set_xlabel("round")
+        axes.set_ylabel("hypervolume (1 is perfect)")
+        axes.legend(frameon=False, fontsize=9, loc="lower right")
+        whole_rounds(axes)
+        tidy(axes)
+        if len(groups) > 1:
+            axes.set_title(about(own.values()), fontsize=10, color=INK)
+    entitle(figure, "Share of the space of error and cost that the front dominates", runs)
     return save(figure, path)
 
 
-def _searched(runs: Mapping[str, Run], phase: str | None) -> Iterator[_Line]:
-    """Colours distinguish High and Knee if there is one run; else the runs, and line styles distinguish the picks."""
+def _space(run: Run) -> tuple[str, tuple[str, ...]]:
+    """Data and costs: what the hypervolume of a search is a share of."""
+    points = front(run)
+    return data_of(run), tuple(points[0].costs) if points else ()
+
+
+def _searched(runs: Mapping[str, Run], phase: str | None, alone: bool) -> Iterator[_Line]:
+    """Colours distinguish High and Knee of a run `alone`; else the runs, and line styles distinguish the picks."""
     for number, (name, run) in enumerate(runs.items()):
         for track in _from_one(tracks(run, phase)) if phase else tracks(run):
             pick = track.pick.title() if track.pick else ""
-            label = plain(name) if not pick else pick if len(runs) == 1 else f"{plain(name)}, {pick}"
-            colour = COLOURS[track.pick] if len(runs) == 1 else PALETTE[number % len(PALETTE)]
+            label = plain(name) if not pick else pick if alone else f"{plain(name)}, {pick}"
+            colour = COLOURS[track.pick] if alone else PALETTE[number % len(PALETTE)]
             yield _Line(label, colour, LINES[track.pick], track)
 
 
@@ -104,7 +142,7 @@ def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
             yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
 
 
-def _mark_end_of_search(figure: Sheet, searching: list[int], words: str) -> None:
+def _mark_end_of_search(figure: Any, searching: list[int], words: str) -> None:
     """A line between the search and the training from scratch of runs that have both."""
     if not searching:
         return
@@ -134,18 +172,14 @@ def _priced(line: _Line) -> _Line:
     return replace(line, label=label, track=replace(line.track, macs={}))
 
 
-def _panels(lines: list[_Line], unit: str) -> Sheet:
-    if not lines:
-        raise ConfigError("none of these runs has measured an error yet", code="nothing-to-draw")
+def _panels(sheet: Any, lines: list[_Line], unit: str) -> None:
     priced = any(line.track.macs and line.track.pick for line in lines)  # those of a fixed network are constant
-    figure = new_figure(7.6, 6.4 if priced else 4.2)
-    panels = figure.subplots(2 if priced else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2] if priced else [1])
+    panels = sheet.subplots(2 if priced else 1, 1, sharex=True, squeeze=False, height_ratios=[3, 2] if priced else [1])
     _accuracies(panels[0][0], lines)
     if priced:
         _macs(panels[1][0], lines)
     panels[-1][0].set_xlabel(unit)
     whole_rounds(panels[-1][0])
-    return figure
 
 
 def _accuracies(axes: Axes, lines: list[_Line]) -> None:

@@ -24,6 +24,7 @@ from atoll.report.figures.canvas import (
     tidy,
     whole_rounds,
 )
+from atoll.report.figures.titles import entitle
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
@@ -95,18 +96,18 @@ def draw_timeline(runs: Runs, path: Path, last: int = ROUNDS) -> Path:
         )
     clients = [_clients(found)[:CLIENTS] for found in shown.values()]
     heights = [1.0 + 0.26 * len(names) for names in clients]
-    figure = new_figure(10.5, 0.9 + sum(heights))
+    figure = new_figure(10.5, 1.4 + sum(heights))
     panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     for axes, (name, found), names in zip(panels[:, 0], shown.items(), clients, strict=True):
         _draw_rounds(axes, found, names)
         more = len(_clients(found)) - len(names)
-        title = f"What the clients did in rounds {found[0].round} to {found[-1].round}"
-        title += f" (and {more} more clients)" if more else ""
-        axes.set_title(f"{plain(name)}: {title}" if len(shown) > 1 else title, fontsize=12, color=INK, pad=18)
+        title = f"rounds {found[0].round} to {found[-1].round}" + (f" (and {more} more clients)" if more else "")
+        axes.set_title(f"{plain(name)}, {title}" if len(shown) > 1 else title, fontsize=10, color=INK, pad=18)
     panels[-1][0].set_xlabel("virtual seconds since the start of the run")
     steps = [step for found in shown.values() for span in found for step in span.steps]
     handles = _legend({step.fate for step in steps}, any(step.end > step.arrived for step in steps))
     figure.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8.5, loc="outside lower center")
+    entitle(figure, "What the clients did when", {name: runs[name] for name in shown})
     return save(figure, path)
 
 
@@ -154,7 +155,7 @@ def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:
     axes.legend(frameon=False, fontsize=9)
     whole_rounds(axes)
     tidy(axes)
-    figure.suptitle("Latency of replies", fontsize=12, color=INK)
+    entitle(figure, "Latency of replies", runs)
     return save(figure, path)
 
 

@@ -130,7 +130,11 @@ def _policy(view: RunView) -> Iterator[LineChart]:
     moving = Line("moving average", searching(curve(view, "moving_accuracy")), "c0")
     each = Line("each round", searching(curve(view, "accuracy")), "c0", "faint")
     yield LineChart("Accuracy of sampled networks", [moving, each], "on training batches", percent)
-    yield LineChart("Entropy of an edge's operations", [Line("", curve(view, "entropy"), "c2")], "nats", plain)
+    entropy = [
+        Line("of the policy", curve(view, "entropy"), "c2"),
+        Line("without any signal", curve(view, "entropy_without_signal"), "c6", "dashes"),
+    ]
+    yield LineChart("Entropy of an edge's operations", entropy, "nats", plain)
     skips = [
         Line("expected", curve(view, "skip_expected"), "c3"),
         Line("in the most likely cells", curve(view, "skip_share"), "c3", "dots"),
