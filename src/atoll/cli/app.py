@@ -15,7 +15,7 @@ import click
 import typer
 
 from atoll.cli import data, federation, inspect, pages, run
-from atoll.cli.console import DataDir, complain, out_console, tell
+from atoll.cli.console import DataDir, Json, complain, out_console, tell, tell_json
 from atoll.cli.watching import INTERRUPTED
 from atoll.errors import AtollError, ConfigError
 from atoll.extras import missing_extra
@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Federated neural architecture search: find the right network for data that stays where it is.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
 )
 for command in (
     run.run,
@@ -78,13 +78,17 @@ def doctor(
     site_data: Annotated[
         Path | None, typer.Option("--data", help="With a site's bundle: check this data, too.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Versions, cores and available data sets: include this in a bug report."""
-    from atoll.report.tables import health_table
+    from atoll.report.tables import health, health_table
 
     if federation_dir is not None:
         raise typer.Exit(federation.examine(federation_dir, site_data))
-    out_console.print(health_table(data_dir))
+    if as_json:
+        tell_json(health(data_dir))
+    else:
+        out_console.print(health_table(data_dir))
 
 
 def main() -> None:

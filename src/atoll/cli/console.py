@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,17 @@ error_console = Console(stderr=True)
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets; default $ATOLL_DATA.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any setting: a.b=value; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Everything there is to know, for programs.")]
+
+
+def known(group: str) -> Callable[[str], list[str]]:
+    """For the shell's completion: the registered names of a group that begin with what was typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        from atoll.registry import names
+
+        return [name for name in names(group) if name.startswith(incomplete)]
+
+    return complete
 
 
 def tell_json(value: Any) -> None:

@@ -4,13 +4,14 @@ client; `atoll devices`: device profiles."""
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from atoll.cli.console import DataDir, Settings, error_console, out_console, tell
+from atoll.cli.console import DataDir, Json, Settings, error_console, out_console, tell, tell_json
 from atoll.devices import SHIPPED, DeviceProfile, LayerWork, device_profile
 from atoll.errors import ConfigError
 
@@ -18,12 +19,15 @@ app = typer.Typer(help="Data sets: list, fetch and export them.", invoke_without
 
 
 @app.callback()
-def datasets(context: typer.Context, data_dir: DataDir = None) -> None:
+def datasets(context: typer.Context, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the data sets, and whether their files are present."""
     if context.invoked_subcommand is not None:
         return
     from atoll.data import catalogue
 
+    if as_json:
+        tell_json([asdict(entry) for entry in catalogue(data_dir)])
+        return
     table = Table("name", "kind", "rows", "classes", "present", "where from")
     for entry in catalogue(data_dir):
         present = "yes" if entry.present else "no"
@@ -109,16 +113,24 @@ def partition(
     out: Annotated[Path, typer.Option(help="The figure (png or svg).")] = Path("partition.png"),
     data_dir: DataDir = None,
     settings: Settings = None,
+    as_json: Json = False,
 ) -> None:
     """Show the classes that each client holds, as a table and a figure."""
     from atoll.data import load
+    from atoll.data.federated import histogram
     from atoll.report.figures.partition import draw_partition
     from atoll.report.tables import partition_table
     from atoll.run.assemble import assemble_data
 
     options = {"data.clients": clients, "data.partition": rule, "seed": seed}
     data_settings, data_seed = assemble_data(target, options, settings or [])
-    federated = load(data_settings, data_seed, data_dir)
+    with out_console.status("reading the data"):
+        federated = load(data_settings, data_seed, data_dir)
+    if as_json:
+        counts = {name: row.tolist() for name, row in zip(federated.names, histogram(federated), strict=True)}
+        held = {name: row.tolist() for name, row in zip(federated.held_out, histogram(federated, True), strict=True)}
+        tell_json({"classes": federated.schema.classes, "clients": counts, "held_out": held})
+        return
     out_console.print(partition_table(federated))
     name = data_settings.name or Path(data_settings.folder or "").name
     rule_used = f", {data_settings.partition}" if data_settings.partition else ""
@@ -133,14 +145,18 @@ devices_app = typer.Typer(help="Device profiles: list them, or measure this mach
 def devices(
     context: typer.Context,
     file: Annotated[list[str] | None, typer.Option("--device", help="Also this profile: a file (.toml).")] = None,
+    as_json: Json = False,
 ) -> None:
     """List the profiles with their values."""
     if context.invoked_subcommand is not None:
         return
     from atoll.report.tables import devices_table
 
-    names = [*SHIPPED, *(file or [])]
-    out_console.print(devices_table({name: device_profile(name) for name in names}))
+    profiles = {name: device_profile(name) for name in [*SHIPPED, *(file or [])]}
+    if as_json:
+        tell_json({name: profile.model_dump(mode="json") for name, profile in profiles.items()})
+    else:
+        out_console.print(devices_table(profiles))
 
 
 @devices_app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -106,15 +107,20 @@ def figures(
     """Draw fronts, accuracy and cost per round, hypervolume and networks of runs, finished or not."""
     from atoll.report.figures.catalogue import draw_figures
 
-    for path in draw_figures(directories, beside or [], out, kind):
+    with out_console.status("drawing"):
+        drawn = draw_figures(directories, beside or [], out, kind)
+    for path in drawn:
         tell(f"drawn in {path}")
 
 
-def methods() -> None:
+def methods(as_json: Json = False) -> None:
     """The methods there are."""
     from atoll.methods import find_method
     from atoll.registry import names
 
+    if as_json:
+        tell_json({name: find_method(name).summary for name in names("methods")})
+        return
     table = Table("method", "what it does")
     for name in names("methods"):
         table.add_row(name, find_method(name).summary)
@@ -131,6 +137,7 @@ def cost(
     ] = False,
     iterations: Annotated[int | None, typer.Option(min=1, help="Only the first N of the search.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also a figure with bars (png or svg).")] = None,
+    as_json: Json = False,
 ) -> None:
     """What runs cost their clients: MACs, bytes, seconds and joules of all clients and of one, from the ledgers."""
     from atoll.devices import device_profile
@@ -147,7 +154,11 @@ def cost(
     reference = costs[0]
     if against is not None:
         reference = costs[[folder.absolute() for folder in folders].index(against.absolute())]
-    out_console.print(cost_table(costs, reference, device))
+    if as_json:
+        tell_json({"against": reference.name, "runs": [asdict(one) for one in costs]})
+    else:
+        out_console.print(cost_table(costs, reference, device))
     if out is not None:
         path = draw_cost(costs, reference, out, runs=runs)
-        tell(f"drawn in {path}")
+        if not as_json:
+            tell(f"drawn in {path}")

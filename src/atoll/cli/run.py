@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atoll.cli.console import DataDir, Settings, out_console, tell
+from atoll.cli.console import DataDir, Json, Settings, known, out_console, tell, tell_json
 from atoll.cli.pages import Live, live
 from atoll.cli.watching import Quiet, Track, watched
 from atoll.errors import ConfigError, DataError, nearest
@@ -23,9 +22,16 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes; default one
 
 def run(
     target: Annotated[
-        str, typer.Argument(help="An experiment file (.toml), or a method: see `atoll methods`, or module:Class.")
+        str,
+        typer.Argument(
+            help="An experiment file (.toml), or a method: see `atoll methods`, or module:Class.",
+            autocompletion=known("methods"),
+        ),
     ],
-    data: Annotated[str | None, typer.Option(help="A data set's name, or a folder with one file per client.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A data set's name, or a folder with one file per client.", autocompletion=known("datasets")),
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients that share the data.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.5, classes:5, shards:2, natural, ...")] = None,
     rounds: Annotated[int | None, typer.Option(help="Communication rounds.")] = None,
@@ -334,7 +340,7 @@ def show(
     pick: Annotated[
         str | None, typer.Option(help="With --classes: which network; default: the one the method recommends.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything there is to know, for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a run found, what it cost, and how it went."""
     from atoll.report.results import plain_run, show_classes, show_clients
@@ -342,7 +348,7 @@ def show(
 
     found = load(directory)
     if as_json:
-        tell(json.dumps(plain_run(found), indent=1))
+        tell_json(plain_run(found))
         return
     if clients:
         show_clients(out_console, found)
@@ -352,12 +358,17 @@ def show(
         _shown(found)
 
 
-def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")], as_json: Json = False) -> None:
     """What became of each client's replies, and how good the network is on its rows."""
-    from atoll.report.results import show_clients
+    from atoll.report.results import recommended_entry, show_clients
     from atoll.run.reader import load
 
-    show_clients(out_console, load(directory))
+    found = load(directory)
+    if as_json:
+        entry = recommended_entry(found) if found.finished else None
+        tell_json({"clients": found.clients, "measured": (entry or {}).get("clients", {}), "problems": found.problems})
+    else:
+        show_clients(out_console, found)
 
 
 def _begin(

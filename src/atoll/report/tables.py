@@ -204,18 +204,32 @@ def _times(ratio: float | None) -> str:
     return f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
 
 
-def health_table(data_dir: Path | None) -> Table:
-    """Versions, cores and data."""
-    table = Table("component", "found")
-    table.add_row("python", platform.python_version())
+def health(data_dir: Path | None) -> dict[str, Any]:
+    """Versions, cores and data, for programs; a package that is missing has no version."""
+    found: dict[str, str | None] = {}
     for name in LIBRARIES:
         try:
-            table.add_row(name, version(name))
+            found[name] = version(name)
         except PackageNotFoundError:
-            table.add_row(name, "[red]missing: run `make install`")
-    table.add_row("cores", f"{os.cpu_count()} (by default one worker per core)")
-    folder = data_dir or os.environ.get("ATOLL_DATA") or "none: set ATOLL_DATA or --data-dir"
-    table.add_row("data folder", cell(str(folder)))
-    present = [entry.name for entry in catalogue(data_dir) if entry.present]
-    table.add_row("data sets present", ", ".join(present))
+            found[name] = None
+    folder = data_dir or os.environ.get("ATOLL_DATA")
+    return {
+        "python": platform.python_version(),
+        "versions": found,
+        "cores": os.cpu_count(),
+        "data_folder": None if folder is None else str(folder),
+        "data_sets": [entry.name for entry in catalogue(data_dir) if entry.present],
+    }
+
+
+def health_table(data_dir: Path | None) -> Table:
+    """The same for people."""
+    found = health(data_dir)
+    table = Table("component", "found")
+    table.add_row("python", found["python"])
+    for name, number in found["versions"].items():
+        table.add_row(name, number or "[red]missing: run `make install`")
+    table.add_row("cores", f"{found['cores']} (by default one worker per core)")
+    table.add_row("data folder", cell(found["data_folder"] or "none: set ATOLL_DATA or --data-dir"))
+    table.add_row("data sets present", ", ".join(found["data_sets"]))
     return table
