@@ -221,6 +221,18 @@ def flower_stays_in_deploy(module: Module) -> Found:
         yield from _imports_of(module, "flwr")
 
 
+def the_web_stays_in_dashboard(module: Module) -> Found:
+    """The web server is an optional dependency: only `dashboard` may import it."""
+    if module.package != "dashboard":
+        yield from _imports_of(module, "starlette", "uvicorn", "anyio")
+
+
+def trackers_stay_in_tracking(module: Module) -> Found:
+    """Trackers are optional dependencies: only `tracking` may import them."""
+    if module.package != "tracking":
+        yield from _imports_of(module, "mlflow", "tensorboard", "torch.utils.tensorboard")
+
+
 def only_cli_knows_deployments(module: Module) -> Found:
     """An engine of `deploy` is found by its name, as every engine is."""
     if module.package not in {"deploy", "cli"}:
@@ -300,6 +312,8 @@ RULES: tuple[Rule, ...] = (
     only_report_draws,
     report_reads_run_directories_only,
     flower_stays_in_deploy,
+    the_web_stays_in_dashboard,
+    trackers_stay_in_tracking,
     only_cli_knows_deployments,
     only_cli_prints,
     nothing_is_pickled,

@@ -49,10 +49,16 @@ def test_commands_name_the_extra_and_leave_nothing(tmp_path: Path) -> None:
         ],
         "ray": [["run", "fedavg", "--data", "digits", "--engine", "ray", "--out", "run"]],
         "export": [["predict", "network.onnx", "rows.csv"]],
+        "dashboard": [
+            ["dashboard", "runs"],
+            ["run", "fedavg", "--data", "wine", "--out", "run", "--dashboard"],
+        ],
+        "tensorboard": [["run", "fedavg", "--data", "wine", "--out", "run", "--track", "tensorboard", "--quiet"]],
+        "mlflow": [["run", "fedavg", "--data", "wine", "--out", "run", "--track", "mlflow", "--quiet"]],
     }
     commands = [command for group in needed.values() for command in group]
     extras = [extra for extra, group in needed.items() for _ in group]
-    hidden = ["cryptography", "flwr", "ray", "onnxruntime"]
+    hidden = ["cryptography", "flwr", "ray", "onnxruntime", "starlette", "uvicorn", "tensorboard", "mlflow"]
     for extra, (code, line) in zip(extras, without(hidden, commands, tmp_path), strict=True):
         assert code == "2" and line.startswith("atoll: "), line
         assert f"pip install 'atoll[{extra}]'" in line and line.endswith("[extra-missing]"), line

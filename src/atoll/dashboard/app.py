@@ -29,7 +29,7 @@ from atoll.errors import AtollError
 from atoll.report.html.page import asset, digest
 from atoll.report.view import NOT_AS_WRITTEN
 
-CHECK = 0.1  # seconds between looks at whether something changed
+CHECK = 0.05  # seconds between looks at whether something changed
 PAUSE = 0.4  # seconds between two updates of one page, however fast the rounds are
 ALIVE = 10.0  # seconds after which a quiet stream says that it is alive
 FEDERATION_EVERY = 5.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from atoll.dashboard.followed import FollowedRun, identifier
 
-LOOK_EVERY = 0.2  # seconds between looks at the event logs
+LOOK_EVERY = 0.12  # seconds between looks at the event logs
 SCAN_EVERY = 2.0  # seconds between searches for new runs
 DEEPEST = 5  # folders below the root
 MOST = 2000  # runs

@@ -24,7 +24,7 @@ from atoll.report.html.sections.timeline import timeline_section
 from atoll.report.html.tables import TableColumn, facts, table
 from atoll.report.view import NOT_AS_WRITTEN, STATES, RunView
 
-POINTS, LAYERS = 240, 24  # a live page is sent again and again: fewer points than in a report
+POINTS, LAYERS = 160, 16  # a live page is sent again and again: fewer points than in a report
 MOST_BESIDE = 8  # runs side by side
 WORDS = {**STATES, "reading": "being read", "waiting": "has not begun yet"}
 

@@ -100,12 +100,14 @@ def thinned(points: Points, most: int) -> Points:
     """At most about `most` points. Of each stretch the lowest and the highest remain, so that no peak is lost."""
     if len(points) <= most:
         return points
-    stretches = most // 2
+    stretches, heights = most // 2, [height for _, height in points]
     kept: list[tuple[float, float]] = [points[0]]
     for place in range(stretches):
-        part = points[place * len(points) // stretches : (place + 1) * len(points) // stretches]
-        ends = sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
-        kept += [point for point in ends if point != kept[-1]]
+        first, end = place * len(points) // stretches, (place + 1) * len(points) // stretches
+        part = heights[first:end]
+        for here in sorted({part.index(min(part)), part.index(max(part))}):
+            if points[first + here] != kept[-1]:
+                kept.append(points[first + here])
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
