@@ -14,14 +14,14 @@ from import_rules import Module, Rule, is_within
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 FILES = sorted((SOURCE / "atoll").rglob("*.py"))
+MODULES = [Module.read(path, SOURCE) for path in FILES]
 
 
 @pytest.mark.parametrize("rule", import_rules.RULES, ids=lambda rule: rule.__name__)
 def test_the_package_keeps(rule: Rule) -> None:
     assert len(FILES) >= 3, f"no package found under {SOURCE}"
     broken = []
-    for path in FILES:
-        module = Module.read(path, SOURCE)
+    for path, module in zip(FILES, MODULES, strict=True):
         broken += [f"{path.relative_to(ROOT)}:{line}: {what}" for line, what in rule(module)]
     assert not broken, f"{rule.__name__}: {rule.__doc__ or ''}\n" + "\n".join(broken)
 
@@ -143,12 +143,8 @@ HEAVY = ("atoll.deploy.flower", "atoll.deploy.site")  # these run client jobs
 def test_the_command_line_starts_without_torch() -> None:
     """Torch takes 2 s to import: `atoll --help` and a mistyped setting must not wait for it."""
     assert loads(["atoll.errors", "torch"], "torch"), "the check does not detect an import"
-    modules = [Module.read(path, SOURCE) for path in FILES]
-    light = [module.name for module in modules if module.package in LIGHT and not is_within(module.name, *HEAVY)]
+    light = [module.name for module in MODULES if module.package in LIGHT and not is_within(module.name, *HEAVY)]
     assert not loads(light, "torch")
-
-
-MODULES = [Module.read(path, SOURCE) for path in FILES]
 
 
 def test_packages_import_each_other_in_one_direction_only() -> None:

@@ -24,10 +24,11 @@ from typing import Any, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
+from atoll.core.messages import Late
 from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
-from atoll.federation.exchange import ExchangeRules, Late
+from atoll.federation.exchange import ExchangeRules
 from atoll.methods import find_method
 from atoll.methods.base import Method, MethodConfig
 from atoll.registry import names

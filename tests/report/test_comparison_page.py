@@ -27,7 +27,7 @@ from atoll.report.comparison.fronts import (
     leading,
     networks,
 )
-from atoll.report.comparison.reaching import Progress, cost_to_reach, levels, mean_curve, progress, quantities
+from atoll.report.comparison.reaching import ErrorByCost, cost_to_reach, levels, mean_curve, progress, quantities
 from atoll.report.comparison.rows import Comparison, compare_runs
 from atoll.report.comparison.tables import SIGNIFICANT
 from atoll.report.html.comparison.page import comparison_page
@@ -65,8 +65,8 @@ def test_the_worst_tenth() -> None:
 
 
 def test_what_an_accuracy_costs() -> None:
-    fast = Progress(1, {"round": [1, 2, 3]}, [0.5, 0.8, 0.9])
-    slow = Progress(2, {"round": [1, 2, 3]}, [0.5, 0.5, 0.8])
+    fast = ErrorByCost(1, {"round": [1, 2, 3]}, [0.5, 0.8, 0.9])
+    slow = ErrorByCost(2, {"round": [1, 2, 3]}, [0.5, 0.5, 0.8])
     assert fast.cost_of(0.8, "round") == 2 and slow.cost_of(0.9, "round") is None
     assert fast.at(2.5, "round") == 0.8 and fast.at(0.5, "round") is None
     reached = cost_to_reach([fast, slow], 0.8, "round")

@@ -20,6 +20,8 @@ Payload = dict[str, Any]
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
+Late = Literal["drop", "use", "compensate"]  # what becomes of replies to earlier exchanges
+
 
 class Tensors(Mapping[str, Array]):
     """Named arrays (a state dict, or a slice of one). Immutable: the arrays are marked read-only.

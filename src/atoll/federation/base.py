@@ -20,9 +20,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from atoll.core.ledger import Ledger
-from atoll.core.messages import ClientInfo, Payload, Reply, Task
+from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task
 from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
-from atoll.federation.exchange import Enough, ExchangeRules, Late
+from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport

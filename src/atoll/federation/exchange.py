@@ -10,11 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from atoll.core.messages import Reply
-
-Late = Literal["drop", "use", "compensate"]
+from atoll.core.messages import Late, Reply
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class ExchangeRules:
 
     quorum: float = 1.0
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
-    late: Late = "drop"  # what becomes of replies to earlier exchanges
+    late: Late = "drop"
     fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
 
     @property

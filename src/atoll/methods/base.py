@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.clients import measurements
-from atoll.core.messages import Array, ClientInfo, Part, Payload, Reply, Schema, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Late, Part, Payload, Reply, Schema, Task, Tensors
 from atoll.federation.base import Federation
-from atoll.federation.exchange import Late
 from atoll.rng import Generator
 from atoll.training.augmentation import Augmentation
 
@@ -28,6 +27,7 @@ __all__ = [
     "ClientInfo",
     "Federation",
     "Generator",
+    "Late",
     "Method",
     "MethodConfig",
     "Metrics",

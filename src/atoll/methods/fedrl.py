@@ -35,7 +35,6 @@ from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.errors import NotResumable, TooFewReplies
-from atoll.federation.exchange import Late
 from atoll.federation.replies import failure_reasons
 from atoll.methods.base import (
     Array,
@@ -43,6 +42,7 @@ from atoll.methods.base import (
     ClientInfo,
     Federation,
     Generator,
+    Late,
     Metrics,
     Payload,
     Reply,

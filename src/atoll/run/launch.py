@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
-from atoll.core.messages import ClientInfo
+from atoll.core.messages import ClientInfo, Late
 from atoll.core.stopping import refuse_pointless
 from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
-from atoll.federation.exchange import Late
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation

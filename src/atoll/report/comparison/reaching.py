@@ -26,7 +26,7 @@ GRID = 60  # costs at which curves are averaged
 
 
 @dataclass(frozen=True)
-class Progress:
+class ErrorByCost:
     """One run: after each round with an error, what was spent so far and the best accuracy so far."""
 
     seed: int
@@ -50,13 +50,13 @@ class Progress:
         return best
 
 
-def progress_of(run: Run) -> Progress:
+def progress_of(run: Run) -> ErrorByCost:
     """The curve of one run. A search by a policy counts from its final training on: before that, its errors are those
     of training batches."""
     return _progress(view(run))
 
 
-def _progress(one: RunView) -> Progress:
+def _progress(one: RunView) -> ErrorByCost:
     digest = one.digest
     start = 0
     if one.kind == "policy":
@@ -72,10 +72,10 @@ def _progress(one: RunView) -> Progress:
     known = [(number, value) for number, value in errors if all(number in held for held in sums.values())]
     spent = {name: [held[number] for number, _ in known] for name, held in sums.items()}
     spent = {name: values for name, values in spent.items() if any(values)}
-    return Progress(one.seed, spent, list(accumulate((1 - value for _, value in known), max)))
+    return ErrorByCost(one.seed, spent, list(accumulate((1 - value for _, value in known), max)))
 
 
-def progress(found: Comparison) -> dict[str, list[Progress]]:
+def progress(found: Comparison) -> dict[str, list[ErrorByCost]]:
     """Group -> its runs. Groups without clients (all rows in one place) are left out: nobody sends anything there."""
     return {
         group: [progress_of(run) for run in runs]
@@ -84,13 +84,13 @@ def progress(found: Comparison) -> dict[str, list[Progress]]:
     }
 
 
-def quantities(groups: Mapping[str, Sequence[Progress]]) -> list[str]:
+def quantities(groups: Mapping[str, Sequence[ErrorByCost]]) -> list[str]:
     """The quantities that every run has."""
     every = [one for runs in groups.values() for one in runs if one.accuracy]
     return [name for name in QUANTITIES if every and all(name in one.spent for one in every)]
 
 
-def levels(groups: Mapping[str, Sequence[Progress]]) -> list[float]:
+def levels(groups: Mapping[str, Sequence[ErrorByCost]]) -> list[float]:
     """Round accuracies that some run reaches, and not already in everybody's first round; the highest ones."""
     every = [one for runs in groups.values() for one in runs if one.accuracy]
     if not every:
@@ -108,12 +108,12 @@ class Reached:
     interval: Interval
 
 
-def cost_to_reach(runs: Sequence[Progress], level: float, quantity: str) -> Reached:
+def cost_to_reach(runs: Sequence[ErrorByCost], level: float, quantity: str) -> Reached:
     costs = [cost for one in runs if (cost := one.cost_of(level, quantity)) is not None]
     return Reached(len(runs), len(costs), t_interval(costs) if costs else Interval(*[math.nan] * 3))
 
 
-def mean_curve(runs: Sequence[Progress], quantity: str, most: float) -> list[tuple[float, Interval]]:
+def mean_curve(runs: Sequence[ErrorByCost], quantity: str, most: float) -> list[tuple[float, Interval]]:
     """The mean over runs of the best accuracy for a cost, from where all runs have one; at most for the cost `most`."""
     known = [one for one in runs if one.accuracy and quantity in one.spent]
     if not known:

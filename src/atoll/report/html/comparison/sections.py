@@ -17,7 +17,7 @@ from atoll.report.comparison.fronts import (
 )
 from atoll.report.comparison.reaching import (
     QUANTITIES,
-    Progress,
+    ErrorByCost,
     cost_to_reach,
     levels,
     mean_curve,
@@ -248,7 +248,7 @@ def reaching_section(found: Comparison) -> Html | None:
     )
 
 
-def _curves(groups: Mapping[str, Sequence[Progress]], kind: str, colours: Mapping[str, str]) -> Html | None:
+def _curves(groups: Mapping[str, Sequence[ErrorByCost]], kind: str, colours: Mapping[str, str]) -> Html | None:
     most = max((one.spent[kind][-1] for runs in groups.values() for one in runs if one.accuracy), default=1.0)
     lines, least = [], most
     for group, runs in groups.items():
@@ -277,7 +277,7 @@ def _curves(groups: Mapping[str, Sequence[Progress]], kind: str, colours: Mappin
     )
 
 
-def _levels_table(groups: Mapping[str, Sequence[Progress]], kind: str, marks: Sequence[float]) -> Html:
+def _levels_table(groups: Mapping[str, Sequence[ErrorByCost]], kind: str, marks: Sequence[float]) -> Html:
     columns = [TableColumn("cost to reach", False), *(TableColumn(percent(level)) for level in marks)]
     rows = []
     for group, runs in groups.items():

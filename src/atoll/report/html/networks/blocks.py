@@ -14,7 +14,7 @@ LONGEST = 60  # blocks that are drawn
 
 
 @dataclass(frozen=True)
-class Block:
+class DrawnBlock:
     """A part of a network: what it is, its sizes, and up to two bars (share, look, words)."""
 
     name: str
@@ -23,7 +23,7 @@ class Block:
     bars: Sequence[tuple[float, str, str]] = ()
 
 
-def block_row(blocks: Sequence[Block], label: str) -> Html:
+def block_row(blocks: Sequence[DrawnBlock], label: str) -> Html:
     """The blocks in order of computation, as a list."""
     items = [
         tag(
@@ -48,14 +48,14 @@ def _bar(share: float, look: str, words: str) -> Html:
     return tag("span", svg("svg", full, part, width="100%", height=6, aria_hidden="true"), words)
 
 
-def choice_blocks(architecture: Mapping[str, Any]) -> list[Block]:
+def choice_blocks(architecture: Mapping[str, Any]) -> list[DrawnBlock]:
     """A sub-model of choice blocks: the branch of each block, with its MACs."""
     from atoll.report.figures.networks import boxes
 
     found = boxes(architecture)
     most = max(1, *(box.macs for box in found))
     return [
-        Block(
+        DrawnBlock(
             "skipped" if (skipped := box.kind == "identity" and box.macs == 0) else box.word,
             [box.width, box.size],
             "skipped" if skipped else box.kind,
@@ -65,7 +65,7 @@ def choice_blocks(architecture: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def layer_blocks(architecture: Mapping[str, Any]) -> list[Block]:
+def layer_blocks(architecture: Mapping[str, Any]) -> list[DrawnBlock]:
     """The layers of any network in order of computation; of sparse ones the connections that are there."""
     from atoll.devices.resources import trace
     from atoll.spaces import skeleton
@@ -74,7 +74,7 @@ def layer_blocks(architecture: Mapping[str, Any]) -> list[Block]:
     layers = trace(skeleton(architecture), shape).layers
     most = max((layer.macs for layer in layers), default=1)
     graphs = _densities(architecture)
-    blocks = [Block("input", [" x ".join(map(str, shape)) if len(shape) > 1 else f"{shape[0]} inputs"], "end")]
+    blocks = [DrawnBlock("input", [" x ".join(map(str, shape)) if len(shape) > 1 else f"{shape[0]} inputs"], "end")]
     linear = 0
     for place, layer in enumerate(layers):
         last = place == len(layers) - 1
@@ -86,7 +86,7 @@ def layer_blocks(architecture: Mapping[str, Any]) -> list[Block]:
             present, possible = graphs[linear]
             linear += 1
             bars = [(present / possible, "c2", f"{percent(present / possible)} of {count(possible)} connections")]
-        blocks.append(Block("output" if last else WORDS[layer.kind], words, "end" if last else "", bars))
+        blocks.append(DrawnBlock("output" if last else WORDS[layer.kind], words, "end" if last else "", bars))
     return blocks
 
 
@@ -101,12 +101,12 @@ def _densities(architecture: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(np.count_nonzero(mask)), int(mask.size)) for mask in masks(architecture).values()]
 
 
-def width_blocks(architecture: Mapping[str, Any], whole: Mapping[str, int]) -> list[Block]:
+def width_blocks(architecture: Mapping[str, Any], whole: Mapping[str, int]) -> list[DrawnBlock]:
     """A pruned network: of each prunable layer the width that is left."""
     from atoll.spaces.pruned.pruning import units
 
     return [
-        Block(
+        DrawnBlock(
             f"layer {number}",
             [unit.name],
             "",
