@@ -95,8 +95,8 @@ def _bound(port: int) -> socket.socket:
         found.close()
         in_use = isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE
         reason = "in use by another program" if in_use else getattr(problem, "strerror", None) or str(problem)
+        code = "port-in-use" if in_use else "port-not-usable"
         raise ConfigError(
-            f"--port {port}: {reason}; choose another, or --port 0 for any that is free",
-            code="port-in-use" if in_use else "port-not-usable",
+            f"--port {port}: {reason}; choose another, or --port 0 for any that is free", code=code
         ) from None
     return found

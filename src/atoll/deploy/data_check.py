@@ -42,6 +42,11 @@ def look(place: Path, label: str, name: str) -> SiteCheck:
         )
     settings = DataSettings.model_validate({"name": SITES, "label": label})
     found = judge(OpenedFiles(place, {name: open_site(place, settings)}), settings)
+    if found.label != label:
+        raise DataError(
+            f"--data {place}: no label column '{label}'; name the right one with --label: is it '{found.label}'?",
+            code="label-column-missing",
+        )
     # One class is enough for a site, since others have the rest.
     problems = [problem for problem in found.problems if problem.code != "single-class"]
     table, left = suggested(found)
