@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile --max-worker-restart 0)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test deploy-test check bench soak clean
+.PHONY: help install run test deploy-test check bench soak dist screenshots clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,13 +39,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "done: $(BIN)/atoll"
 
 # A run directory is never overwritten, so each `make run` uses the next free name.
-run: $(STAMP)  ## a real-time search over ten clients on scikit-learn's digits
+run: $(STAMP)  ## a real-time search over ten clients on scikit-learn's digits, and its report
 	@out='$(OUT)'; number=1; \
 	if [ -z "$$out" ]; then \
 	  out=runs/first; \
 	  while [ -e "$$out" ]; do number=$$((number + 1)); out=runs/first-$$number; done; \
 	fi; \
-	set -x; $(BIN)/atoll run realtime --data digits --rounds 100 --out "$$out"
+	set -x; $(BIN)/atoll run realtime --data digits --rounds 100 --out "$$out" && \
+	$(BIN)/atoll report "$$out" -o "$$out/report.html" && { set +x; } 2>/dev/null && \
+	echo "open it in a browser: $$out/report.html"
 
 test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
@@ -67,6 +69,15 @@ bench: $(STAMP)  ## all benchmarks, one after the other; each prints ratios
 
 soak: $(STAMP)  ## the long tests, one at a time
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+
+# From a clean build folder, because setuptools packs what an earlier build has left there.
+dist: $(STAMP)  ## wheel and source distribution in dist/
+	@rm -rf build/lib build/bdist.* dist
+	@$(BIN)/python -c 'from setuptools import build_meta as build; build.build_sdist("dist"); build.build_wheel("dist")' >/dev/null
+	@ls -1 dist/*
+
+screenshots: $(STAMP)  ## the screenshots in docs/images, again, from real runs (needs chromium; minutes)
+	ATOLL_SCREENSHOTS=docs/images $(BIN)/python -m pytest -o faulthandler_timeout=3000 tests/test_screenshots.py
 
 clean:  ## remove .venv and caches, but no runs
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from atoll.dashboard.followed import identifier
 from atoll.dashboard.server import DashboardServer
 from atoll.store.lock import lock_run
-from browsers import DESK, PAYLOADS, PHONE, chromium, findings, opened, scrolls_sideways
+from browsers import PAYLOADS, PHONE, chromium, findings, opened, scrolls_sideways
 from page_runs import candidate, event, front_metrics, made_events, result, searched, simulated_tasks, write_run
 
 PATIENCE = 15.0  # seconds: the machine may be busy; benchmarks/dashboard.py measures how long it takes
@@ -191,18 +190,3 @@ def test_a_page_says_when_the_dashboard_is_gone(browser: Any, root: Path) -> Non
         on_page(page, "live")
     on_page(page, "the dashboard does not answer")
     context.__exit__(None, None, None)
-
-
-def test_screenshots(browser: Any, server: DashboardServer, root: Path, tmp_path: Path) -> None:
-    """As those of reports: kept in the folder that ATOLL_SCREENSHOTS names."""
-    folder = Path(os.environ.get("ATOLL_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = {"dashboard-list": server.address, "dashboard-run": server.address_of(root / "done")}
-    for name, address in pages.items():
-        for kind, size in (("desk", DESK), ("phone", PHONE)):
-            for dark in (False, True):
-                with opened(browser, address, size, dark) as page:
-                    on_page(page, "live")
-                    path = folder / f"{name}-{kind}-{'dark' if dark else 'light'}.png"
-                    page.screenshot(path=str(path))
-                    assert path.stat().st_size > 5000

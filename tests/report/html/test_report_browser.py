@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,16 +167,3 @@ def test_hostile_text_does_nothing(browser: Any, tmp_path: Path) -> None:
             assert elements == usual and elements > 5000
             assert page.evaluate("window.hacked === undefined") and page.seen.dialogs == []
             assert page.seen.requests == [f"file://{file}"] and page.seen.problems == []
-
-
-def test_screenshots(browser: Any, pages: dict[str, str], tmp_path: Path) -> None:
-    """At desk and phone width, light and dark. ATOLL_SCREENSHOTS names a folder in which they are kept."""
-    folder = Path(os.environ.get("ATOLL_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("report", "compare"):
-        for kind, size in (("desk", DESK), ("phone", PHONE)):
-            for dark in (False, True):
-                with opened(browser, pages[name], size, dark) as page:
-                    path = folder / f"{name}-{kind}-{'dark' if dark else 'light'}.png"
-                    page.screenshot(path=str(path))
-                    assert path.stat().st_size > 10_000

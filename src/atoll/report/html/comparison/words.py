@@ -89,6 +89,8 @@ def _cheapest(rows: Sequence[Row]) -> str:
     if len(known) < 2:
         return ""
     least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+    if known[least] == known[most]:
+        return ""
     return f"Per run, {least} sent the fewest bytes ({amount(known[least])}), {most} the most ({amount(known[most])})."
 
 
