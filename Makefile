@@ -16,7 +16,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile --max-worker-restart 0)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test deploy-test check bench soak dist screenshots clean
+.PHONY: help install run test deploy-test check bench soak dist docs screenshots clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ dist: $(STAMP)  ## wheel and source distribution in dist/
 	@rm -rf build/lib build/bdist.* dist
 	@$(BIN)/python -c 'from setuptools import build_meta as build; build.build_sdist("dist"); build.build_wheel("dist")' >/dev/null
 	@ls -1 dist/*
+
+docs: $(STAMP)  ## the documentation site in build/site; a link that leads nowhere is an error
+	$(BIN)/python tools/build_docs.py
 
 screenshots: $(STAMP)  ## the screenshots in docs/images, again, from real runs (needs chromium; minutes)
 	ATOLL_SCREENSHOTS=docs/images $(BIN)/python -m pytest -o faulthandler_timeout=3000 tests/test_screenshots.py

@@ -81,9 +81,9 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    method: StrictStr
-    preset: StrictStr = "small"
-    seed: StrictInt = Field(default=1, ge=0, lt=2**63)
+    method: StrictStr  # a registered method (`atoll methods`), or module:Class
+    preset: StrictStr = "small"  # small (minutes on two cores) or paper
+    seed: StrictInt = Field(default=1, ge=0, lt=2**63)  # same seed, same bits
     patience: StrictInt = Field(default=3, ge=1)  # rounds in a row that may fail before the run pauses
     data: DataSettings
     engine: EngineSettings = EngineSettings()
