@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atoll.core import checks
+from atoll.core import checks, wire
 from atoll.core.checks import ArrayOf, Count, CountArray, CountsUpTo, Number, TensorsLike, from_plain, inspect, to_plain
 from atoll.core.messages import Tensors
 from atoll.errors import ConfigError
@@ -178,3 +178,31 @@ def test_a_check_that_is_not_registered_is_not_saved() -> None:
 class Unregistered:
     def problem(self, value: Any) -> str | None:
         return None
+
+
+def test_the_limits_of_a_reply_follow_from_what_it_may_hold() -> None:
+    """Arrays: 4 x (6 + 3) for the weights, 8 x (2 + 4 + 6 + 2) for the others. A megabyte is to spare."""
+    limits = checks.limits(ASKED)
+    assert limits.arrays - checks.SPARE.arrays == 36 + 112
+    frame = wire.encode(good(), digests=False)
+    assert inspect(wire.decode(frame, digests=False, limits=limits), ASKED) is None
+    assert len(frame) < limits.frame < 2**21
+
+
+@pytest.mark.parametrize(
+    "names", [["w"], ["\U0001f600" * 50, "\x00" * 200], [f"layers.{i}.weight" for i in range(3000)]]
+)
+def test_honest_replies_are_within_the_limits_without_the_spare(names: list[str]) -> None:
+    model = Tensors({name: np.ones((3, 1, 2), np.float32) for name in names})
+    returns = {name: TensorsLike.of(model) for name in ("one", "other")} | {"n": Count(2**62), "x": Number()}
+    returns |= {"a": ArrayOf("<f8", (1,) * 8)}
+    payload = {"one": model, "other": model, "n": 2**62, "x": -1.2345678901234567e-300, "a": np.ones((1,) * 8)}
+    limits = checks.limits(returns)
+    spare = checks.SPARE
+    tight = wire.FrameLimits(limits.header - spare.header, limits.arrays - spare.arrays)
+    assert inspect(wire.decode(wire.encode(payload, digests=False), digests=False, limits=tight), returns) is None
+
+
+def test_what_is_not_described_has_general_limits() -> None:
+    assert checks.limits(None) == checks.limits({"a": None, "b": Count(1)}) == checks.UNDESCRIBED + checks.SPARE
+    assert checks.limits([]).arrays == checks.SPARE.arrays

@@ -196,6 +196,43 @@ def test_lying_headers_are_refused_without_a_large_allocation(header: Any) -> No
         tracemalloc.stop()
 
 
+def test_limits_are_checked_before_memory_is_taken() -> None:
+    """A sparse tensor of 400 MB in 0.5 MB, and a header of 20 MB: refused within a few kilobytes."""
+    row = json.dumps(["<f4", [10**8], "", 3, 10**5]).encode()
+    sparse = frame(b'{"v":{"x":{"$tensors":{"w":0}}},"a":[],"t":[' + row + b"]}") + bytes(8 * 10**5)
+    wordy = wire.encode({"x": [{}] * 5_000_000})
+    limits = wire.FrameLimits(header=1000, arrays=10**6)
+    tracemalloc.start()
+    try:
+        with refused(WireError, "arrays-too-large", 4 * 10**8, 10**6):
+            wire.decode(sparse, limits=limits)
+        with refused(WireError, "header-too-long", 1000):
+            wire.decode(wordy, limits=wire.FrameLimits(1000, 10**9))
+        with refused(WireError, "frame-too-long", len(wordy), limits.frame):
+            wire.decode(wordy, limits=limits)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_at_its_limits_is_read() -> None:
+    data = wire.encode({"x": np.zeros(10)}, digests=False)
+    header = len(data) - 8 - 80
+    assert wire.decode(data, limits=wire.FrameLimits(header, 80))["x"].shape == (10,)
+    for limits in (wire.FrameLimits(header - 1, 81), wire.FrameLimits(header + 1, 79)):
+        with pytest.raises(WireError):
+            wire.decode(data, limits=limits)
+
+
+def test_a_frame_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(wire.sparse_coding, "read", none_left)
+    with refused(WireError, "out-of-memory"):
+        wire.decode(wire.encode({"x": np.zeros(10)}))
+
+
 @pytest.mark.parametrize(
     "data",
     [

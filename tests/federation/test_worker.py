@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from atoll.errors import WireError
 from atoll.federation.worker import CAPACITY, read_frame, widen_pipe, write_frame
+from refusals import refused
 
 
 class Reluctant(io.BytesIO):
@@ -38,6 +40,15 @@ def test_a_frame_that_breaks_off_is_none(length: int) -> None:
     target = io.BytesIO()
     write_frame(target, b"frame")
     assert read_frame(io.BytesIO(target.getvalue()[:length])) is None
+
+
+def test_a_frame_beyond_the_limit_is_refused_by_its_length_alone() -> None:
+    lying = io.BytesIO((2**62).to_bytes(8, "little"))
+    with refused(WireError, "frame-too-long", 2**62, 100):
+        read_frame(lying, 100)
+    lying.seek(0)
+    with refused(WireError, "out-of-memory", 2**62):
+        read_frame(lying)
 
 
 def test_a_widened_pipe_takes_a_small_model_without_a_reader() -> None:

@@ -7,6 +7,8 @@ A task's `returns` has the structure of the expected payload, with a check in ea
 `inspect` returns None for a good payload and the reason for a bad one. Its first word names the rule: `schema`,
 `shape`, `dtype`, `nonfinite`, `count`, `mask`, or a rule of the check itself, such as `genome`. A method or a plug-in
 registers checks of its own with `register`.
+
+`limits` says how long the frame of such a reply may be, so that a longer one is refused unread (`size`).
 """
 
 from __future__ import annotations
@@ -21,11 +23,22 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from atoll.core.messages import Array, Tensors
+from atoll.core.wire import FrameLimits
 from atoll.errors import ConfigError
+
+# Of a payload that no check describes, and of a client's memory: what a frame may take at most.
+UNDESCRIBED = FrameLimits(header=16 * 2**20, arrays=2 * 2**30)
+# Added to what a payload takes: error messages, the frame's own keys, and arrays that are only somewhat too large, for
+# which another rule gives a better reason.
+SPARE = FrameLimits(header=16 * 2**10, arrays=2**20)
+NUMBER, ARRAY = 48, 256  # bytes in a header: of a number or an empty value, and of an array without its name
 
 
 class Check(Protocol):
-    """What one leaf of a payload must be: a frozen dataclass of JSON values and tuples."""
+    """What one leaf of a payload must be: a frozen dataclass of JSON values and tuples.
+
+    A check may also have `limits()`, the `FrameLimits` of a value that it accepts.
+    """
 
     def problem(self, value: Any) -> str | None:
         """Why this value is refused, or None. The first word names the rule."""
@@ -57,6 +70,10 @@ class TensorsLike:
     def of(cls, tensors: Mapping[str, Array]) -> TensorsLike:
         """Tensors with the names, dtypes and shapes of these."""
         return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()})
+
+    def limits(self) -> FrameLimits:
+        names = sum(_text(name) + ARRAY for name in self.model)
+        return FrameLimits(names, sum(_bytes(dtype, shape) for dtype, shape in self.model.values()))
 
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, Tensors):
@@ -99,6 +116,9 @@ class ArrayOf:
     dtype: str
     shape: tuple[int, ...]
 
+    def limits(self) -> FrameLimits:
+        return FrameLimits(ARRAY, _bytes(self.dtype, self.shape))
+
     def problem(self, value: Any) -> str | None:
         return _array_fault(value, np.dtype(self.dtype), self.shape)
 
@@ -111,6 +131,9 @@ class CountArray:
     shape: tuple[int, ...]
     total: int
     each: int = 0  # number of leading axes that are summed separately: 1 means that every row adds up to `total`
+
+    def limits(self) -> FrameLimits:
+        return FrameLimits(ARRAY, _bytes("<i8", self.shape))
 
     def problem(self, value: Any) -> str | None:
         fault = _array_fault(value, np.dtype(np.int64), self.shape)
@@ -132,6 +155,9 @@ class CountsUpTo:
     shape: tuple[int, ...]
     maximum: int
 
+    def limits(self) -> FrameLimits:
+        return FrameLimits(ARRAY, _bytes("<i8", self.shape))
+
     def problem(self, value: Any) -> str | None:
         fault = _array_fault(value, np.dtype(np.int64), self.shape)
         if fault:
@@ -148,6 +174,9 @@ class Count:
 
     maximum: int
 
+    def limits(self) -> FrameLimits:
+        return FrameLimits(NUMBER, 0)
+
     def problem(self, value: Any) -> str | None:
         if type(value) is not int:
             return f"schema: {type(value).__name__} where a whole number was expected"
@@ -162,12 +191,41 @@ class Number:
     low: float = -math.inf
     high: float = math.inf
 
+    def limits(self) -> FrameLimits:
+        return FrameLimits(NUMBER, 0)
+
     def problem(self, value: Any) -> str | None:
         if type(value) not in (int, float):
             return f"schema: {type(value).__name__} where a number was expected"
         if isinstance(value, float) and not math.isfinite(value):
             return "nonfinite: NaN or infinite number"
         return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
+
+
+def limits(returns: Any) -> FrameLimits:
+    """What the frame of a reply may take if its payload is to pass these checks."""
+    return (_room(returns) or UNDESCRIBED) + SPARE
+
+
+def _room(returns: Any) -> FrameLimits | None:
+    """Without the spare; None if a part is not described."""
+    if isinstance(returns, (Mapping, list)):
+        values = returns.values() if isinstance(returns, Mapping) else returns
+        parts = [_room(value) for value in values]
+        keys = sum(map(_text, returns)) if isinstance(returns, Mapping) else 0
+        known = [part for part in parts if part is not None]
+        return sum(known, FrameLimits(keys + NUMBER, 0)) if len(known) == len(parts) else None
+    own: FrameLimits | None = returns.limits() if hasattr(returns, "limits") else None
+    return own
+
+
+def _text(name: str) -> int:
+    """The most bytes of a text in a header, with what separates it from others."""
+    return 6 * len(name) + 8
+
+
+def _bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return np.dtype(dtype).itemsize * math.prod(shape)
 
 
 def to_plain(returns: Any) -> Any:

@@ -35,6 +35,22 @@ MAX_VALUES = 2**40  # in one array
 MAX_DEPTH = 100  # of nested tables and lists; far below the limit of Python's stack
 
 
+@dataclass(frozen=True)
+class FrameLimits:
+    """What a frame may take: bytes of its header, and bytes of its arrays after decoding."""
+
+    header: int
+    arrays: int
+
+    @property
+    def frame(self) -> int:
+        """The most bytes of a whole frame. No coding is longer than the decoded array."""
+        return len(MAGIC) + 4 + self.header + self.arrays
+
+    def __add__(self, other: FrameLimits) -> FrameLimits:
+        return FrameLimits(self.header + other.header, self.arrays + other.arrays)
+
+
 @dataclass
 class Parts:
     """A payload in two parts: a JSON tree and the arrays that it refers to."""
@@ -76,19 +92,34 @@ def decode(
     data: bytes | bytearray | memoryview,
     held: Mapping[str, Array] | None = None,
     digests: bool = True,
+    limits: FrameLimits | None = None,
 ) -> Payload:
-    """The payload of a frame. Sizes are checked against the frame before any memory is allocated.
+    """The payload of a frame. Sizes are checked against the frame and the limits before any memory is allocated.
 
     Arrays are copies, independent of the frame's alignment and lifetime. `digests=False` ignores the digests in the
-    frame: the sender of a reply could lie about them.
+    frame: the sender of a reply could lie about them. A frame that does not fit into memory is a `WireError` too.
     """
-    view = memoryview(data)
-    header, start = _read_header(view)
+    try:
+        return _decode(memoryview(data), held, digests, limits)
+    except MemoryError:
+        raise WireError("the frame does not fit into this machine's memory", code="out-of-memory") from None
+
+
+def _decode(view: memoryview, held: Mapping[str, Array] | None, digests: bool, limits: FrameLimits | None) -> Payload:
+    if limits is not None and len(view) > limits.frame:
+        raise WireError(f"the frame has {len(view)} bytes; at most {limits.frame} are accepted", code="frame-too-long")
+    header, start = _read_header(view, MAX_HEADER if limits is None else limits.header)
     tree, array_rows, tensor_rows = header["v"], header["a"], header["t"]
     kinds = [_row(row, 2) for row in array_rows]
     tensor_kinds = [_row(row, 4) for row in tensor_rows]
     sent = [_Announced(*kind) for kind in kinds]
     sent += [_Announced(*kind, *row[3:]) for kind, row in zip(tensor_kinds, tensor_rows, strict=True) if row[3]]
+    decoded = sum(one.decoded for one in sent)
+    if limits is not None and decoded > limits.arrays:
+        raise WireError(
+            f"the frame announces arrays of {decoded} bytes; at most {limits.arrays} are accepted",
+            code="arrays-too-large",
+        )
     lengths = [one.nbytes for one in sent]
     if len(view) - start != sum(lengths):
         raise WireError(
@@ -212,6 +243,10 @@ class _Announced:
     def nbytes(self) -> int:
         return sparse_coding.check(self.coding, self.dtype, math.prod(self.shape), self.held)
 
+    @property
+    def decoded(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
     def read(self, data: memoryview) -> Array:
         return sparse_coding.read(data, self.coding, self.dtype, math.prod(self.shape), self.held).reshape(self.shape)
 
@@ -234,12 +269,14 @@ def _frame(payload: Payload, held: Container[str], digests: bool) -> tuple[bytes
     return json.dumps(header, separators=(",", ":")).encode(), blobs
 
 
-def _read_header(view: memoryview) -> tuple[dict[str, Any], int]:
+def _read_header(view: memoryview, most: int) -> tuple[dict[str, Any], int]:
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
         raise WireError("not a frame: it does not start with 'ATL1'", code="not-a-frame")
     length = int.from_bytes(view[4:8], "little")
-    if length > MAX_HEADER or 8 + length > len(view):
+    if 8 + length > len(view):
         raise WireError(f"the frame's header announces {length} bytes, more than the frame has", code="frame-truncated")
+    if length > most:
+        raise WireError(f"the frame's header has {length} bytes; at most {most} are accepted", code="header-too-long")
     try:
         header = json.loads(bytes(view[8 : 8 + length]).decode())
     except (ValueError, RecursionError) as problem:

@@ -286,7 +286,8 @@ class Dispatcher:
         """The reply that an outcome makes, and its fate if it is a bad one. A good one renews its client's memory."""
         task = envelope.task
         if outcome.error is not None:
-            return Reply(task, error=outcome.error, round=envelope.round), "failed"
+            fate: Fate = "rejected" if outcome.rejected else "failed"
+            return Reply(task, error=outcome.error, round=envelope.round), fate
         payload = outcome.payload or {}
         reason = checks.inspect(payload, task.returns)
         if reason is not None:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from atoll.core import wire
+from atoll.core import checks, wire
 from atoll.core.messages import Array, Payload, TaskSize
 from atoll.errors import WireError
 from atoll.federation.transport import Envelope, Outcome
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 Job = Callable[[Payload, "Client"], Payload]
+
+TOO_LARGE = ("frame-too-long", "header-too-long", "arrays-too-large", "out-of-memory")  # codes of a `WireError`
 
 
 def find_job(name: str) -> Job:
@@ -112,18 +114,45 @@ class Executor:
         try:
             data = self._federated.client(task["client"])
             payload, memory = perform(task["job"], task["payload"], task["memory"], data, drawing_from, self._device)
-            return wire.encode({"payload": payload, "memory": memory, "error": None}, digests=False)
+            # Two frames, because only the payload's limits are known from the task.
+            frame = wire.encode({"payload": payload, "error": None}, digests=False)
+            return b"".join([len(frame).to_bytes(8, "little"), frame, wire.encode(memory, digests=False)])
         except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
-            return wire.encode({"payload": {}, "memory": {}, "error": words(problem)})
+            frame = wire.encode({"payload": {}, "error": words(problem)})
+            return b"".join([len(frame).to_bytes(8, "little"), frame, wire.encode({})])
 
 
-def outcome(envelope: Envelope, frame: bytes | bytearray) -> Outcome:
+def longest_answer(envelope: Envelope) -> int:
+    """The most bytes of an answer to this envelope, the client's memory included."""
+    return 8 + checks.limits(envelope.task.returns).frame + checks.UNDESCRIBED.frame
+
+
+def outcome(envelope: Envelope, answer: bytes | bytearray) -> Outcome:
     """The outcome that an answer reports for its envelope."""
+    view = memoryview(answer)
+    end = 8 + int.from_bytes(view[:8], "little")
     try:
-        answer = wire.decode(frame, digests=False)
+        found = wire.decode(view[8:end], digests=False, limits=checks.limits(envelope.task.returns))
+        memory = wire.decode(view[end:], digests=False, limits=checks.UNDESCRIBED)
     except WireError as problem:
-        return Outcome(envelope.order, error=words(problem))
-    if answer["error"] is not None:
-        return Outcome(envelope.order, error=answer["error"])
-    size = wire.size(answer["payload"], digests=False)
-    return Outcome(envelope.order, answer["payload"], answer["memory"], size)
+        return refused(envelope, problem)
+    if found.get("error") is not None:
+        return Outcome(envelope.order, error=str(found["error"]))
+    payload = found.get("payload")
+    if not isinstance(payload, dict):
+        return refused(envelope, WireError("the answer has no payload", code="payload-not-table"))
+    return Outcome(envelope.order, payload, memory, wire.size(payload, digests=False))
+
+
+def refused(envelope: Envelope, problem: WireError) -> Outcome:
+    """The outcome of an answer that is not read: it is too long, or not a frame at all."""
+    rule = "size" if problem.code in TOO_LARGE else "frame"
+    return Outcome(envelope.order, error=f"rejected, {rule}: {problem}", rejected=True)
+
+
+def check_size(envelope: Envelope, size: int) -> WireError | None:
+    """What `wire.decode` would say of an answer that never was a frame."""
+    limits = checks.limits(envelope.task.returns)
+    if size > limits.frame:
+        return WireError(f"the answer has {size} bytes; at most {limits.frame} are accepted", code="frame-too-long")
+    return None

@@ -47,7 +47,8 @@ class Journal:
         if record["order"] is None:
             self._ended.add(call)
             return
-        outcome = Outcome(record["order"], record["payload"], record["memory"], record["size"], record["error"])
+        named = {key: record[key] for key in ("order", "payload", "memory", "size", "error")}
+        outcome = Outcome(**named, rejected=record.get("rejected", False))
         self._calls.setdefault(call, []).append(outcome)
         self.known[outcome.order] = record["task"]
 
@@ -76,7 +77,8 @@ class Journal:
         """Tasks and their outcomes. When this returns, they are on the disk."""
         for envelope, outcome in outcomes:
             values = {"order": outcome.order, "payload": outcome.payload, "memory": outcome.memory}
-            about = {"size": outcome.size, "error": outcome.error, "task": _name(envelope)}
+            about = {"size": outcome.size, "error": outcome.error, "rejected": outcome.rejected}
+            about |= {"task": _name(envelope)}
             self._append({"call": call, **values, **about})
         self._flush()
 

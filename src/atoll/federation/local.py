@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload
 from atoll.data.loading import settle
-from atoll.errors import AtollError, ConfigError
+from atoll.errors import AtollError, ConfigError, WireError
 from atoll.federation import executor
 from atoll.federation.base import Federation
 from atoll.federation.dispatcher import Clock
@@ -90,7 +90,11 @@ class SerialTransport(Transport):
         try:
             data = self._data.client(task.client)
             payload, memory = perform(task.job, task.payload, envelope.memory, data, name, self._device)
-            outcome = Outcome(envelope.order, payload, memory, wire.size(payload, digests=False))
+            size = wire.size(payload, digests=False)
+            problem = executor.check_size(envelope, size)
+            outcome = Outcome(envelope.order, payload, memory, size)
+            if problem is not None:
+                outcome = executor.refused(envelope, problem)
         except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is
             outcome = Outcome(envelope.order, error=words(problem))
         self._outcomes.append(outcome)
@@ -184,7 +188,13 @@ class WorkerTransport(Transport):
         if not worker.ready and worker.becomes_ready():
             return None
         envelope = worker.envelope
-        frame = worker.answer()
+        try:
+            frame = worker.answer()
+        except WireError as problem:
+            worker.restart()  # the rest of its answer is still in the pipe
+            self._dispatch()
+            assert envelope is not None
+            return executor.refused(envelope, problem)
         if frame is None:
             worker.restart()
             outcome = None if envelope is None else self._try_again(envelope)
@@ -247,9 +257,10 @@ class _Worker:
 
     def answer(self) -> bytearray | None:
         """The frame in which the worker answers, or None if it has died."""
+        most = None if self.envelope is None else executor.longest_answer(self.envelope)
         self.envelope = None
         try:
-            return read_frame(self._out)  # type: ignore[arg-type]
+            return read_frame(self._out, most)  # type: ignore[arg-type]
         except OSError:
             return None
 

@@ -36,6 +36,7 @@ class Outcome:
     memory: Payload | None = None
     size: int = 0  # bytes of the payload on the wire
     error: str | None = None
+    rejected: bool = False  # the error says why the answer was not even read: it is not the client's own message
 
 
 class Transport(Protocol):

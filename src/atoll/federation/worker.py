@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from atoll.core import wire
 from atoll.core.messages import Payload
+from atoll.errors import WireError
 from atoll.federation.executor import Executor
 
 CAPACITY = 1 << 20  # bytes; the most that Linux allows without privileges
@@ -59,10 +60,19 @@ def write_frame(pipe: BinaryIO, frame: bytes) -> None:
     pipe.flush()
 
 
-def read_frame(pipe: BinaryIO) -> bytearray | None:
-    """The next frame, or None when the other side has ended."""
-    length = _exactly(pipe, 8)
-    return None if length is None else _exactly(pipe, int.from_bytes(length, "little"))
+def read_frame(pipe: BinaryIO, most: int | None = None) -> bytearray | None:
+    """The next frame, or None when the other side has ended. One of more than `most` bytes is a `WireError`, and the
+    pipe cannot be used after it."""
+    head = _exactly(pipe, 8)
+    if head is None:
+        return None
+    length = int.from_bytes(head, "little")
+    if most is not None and length > most:
+        raise WireError(f"the answer has {length} bytes; at most {most} are accepted", code="frame-too-long")
+    try:
+        return _exactly(pipe, length)
+    except MemoryError:
+        raise WireError(f"an answer of {length} bytes does not fit into memory", code="out-of-memory") from None
 
 
 def _all(pipe: BinaryIO, data: bytes) -> None:

@@ -22,6 +22,8 @@ REJECTIONS = {
     "count": "counts that cannot be right",
     "mask": "weights that do not fit the network",
     "genome": "not a valid genome",
+    "size": "longer than the task allows",
+    "frame": "damaged messages",
 }
 
 

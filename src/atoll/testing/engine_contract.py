@@ -204,6 +204,17 @@ class EngineContract:
                 assert account.bytes_up > 4000 and account.client_macs == 5 and account.tasks == 1
             assert down[0] > 4040 and down[1] == down[0] - 4040 and down[2] < down[1]
 
+    def test_a_reply_beyond_what_its_task_may_return_is_rejected_unread(self) -> None:
+        data = made_table(clients=2)
+        with self.federation(data, SEED) as federation:
+            federation.begin(1)
+            tasks = [_task(name, "flood", returns={"value": Count(5)}, bytes=3 * 2**20) for name in data.names]
+            for reply in federation.map(tasks):
+                assert str(reply.error).startswith("rejected, size: ")
+            assert federation.ledger.current.replies["rejected"] == 2
+            (reply,) = federation.map([_task(data.names[0], "echo", returns={"value": Count(5)}, value=3)])
+            assert reply.payload == {"value": 3}
+
     def test_a_snapshot_takes_memory_and_tasks_in_flight_along(self) -> None:
         data = made_table(clients=3)
         tasks = [_task(name, "remember", 1) for name in data.names] + [_task(data.names[0], "draw", 2)]

@@ -67,6 +67,11 @@ def illegal(payload: Payload, client: Client) -> Payload:
     return {"value": {1, 2, 3}}
 
 
+def flood(payload: Payload, client: Client) -> Payload:
+    """Return an array of this many bytes, whatever was asked for."""
+    return {"value": np.ones(payload["bytes"], np.uint8)}
+
+
 JOBS: dict[str, Any] = {
-    job.__name__: job for job in (echo, draw, remember, fail, dawdle, die_once, own_rows, weights, illegal)
+    job.__name__: job for job in (echo, draw, remember, fail, dawdle, die_once, own_rows, weights, illegal, flood)
 }

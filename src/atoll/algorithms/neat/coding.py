@@ -23,7 +23,7 @@ import numpy.typing as npt
 from atoll.algorithms.neat.functions import ACTIVATIONS, AGGREGATIONS
 from atoll.algorithms.neat.population import HIDDEN_FROM, OUTPUTS_FROM, Codes, Ends, Names, Population
 from atoll.algorithms.neat.settings import NeatSettings
-from atoll.core import checks
+from atoll.core import checks, wire
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,9 @@ def read(code: Codes, limits: GenomeLimits) -> tuple[str, Population | None]:
 @dataclass(frozen=True)
 class GenomeBytes(GenomeLimits):
     """The bytes of one sound genome within these limits: what a reply must hold."""
+
+    def limits(self) -> wire.FrameLimits:
+        return wire.FrameLimits(checks.ARRAY, HEAD + 17 * (self.hidden + self.outputs) + 9 * self.connections)
 
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 1:

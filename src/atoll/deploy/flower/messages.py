@@ -14,12 +14,14 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from atoll.core.wire import FrameLimits
 from atoll.errors import Paused
 from atoll.federation.executor import words
 
 HELLO, PREPARE, NOTICE, TASK = "query.hello", "query.prepare", "query.notice", "train.task"
 RECORD, FRAME = "atoll", "frame"
 STYPE = "atoll.core.wire"
+ANSWER = FrameLimits(header=4 * 2**20, arrays=64 * 2**20)  # of a node, to everything but a task
 
 STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
 NODE_GONE = 5

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from atoll.core import wire
 from atoll.core.messages import Payload
-from atoll.deploy.flower.messages import HELLO, Arrived, Messages, pausing_on_failure
+from atoll.deploy.flower.messages import ANSWER, HELLO, Arrived, Messages, pausing_on_failure
 from atoll.errors import WireError
 
 LOOK_EVERY = 2.0  # seconds between two looks at the SuperLink's list of nodes
@@ -76,7 +76,7 @@ class Nodes:
         if arrived.error is not None:
             return  # it is asked again
         try:
-            reported = wire.decode(arrived.frame, digests=False)
+            reported = wire.decode(arrived.frame, digests=False, limits=ANSWER)
         except WireError:
             return
         if isinstance(reported.get("name"), str):

@@ -26,7 +26,7 @@ from atoll.data.files.agreement import Agreement, DataDescription, agree, differ
 from atoll.data.preprocess import Moments, Scaling, combined, scaling_of
 from atoll.data.rows import PreparationRules, common_statistics, completed, pooled_fill
 from atoll.data.settings import DataSettings
-from atoll.deploy.flower.messages import HELLO, NOTICE, PREPARE
+from atoll.deploy.flower.messages import ANSWER, HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
@@ -191,7 +191,7 @@ class Opening:
                 self.nodes.greeted(arrived)
             elif arrived.about[0] == kind:
                 try:
-                    answer = wire.decode(arrived.frame, digests=False) if arrived.error is None else {}
+                    answer = wire.decode(arrived.frame, digests=False, limits=ANSWER) if arrived.error is None else {}
                 except WireError as problem:
                     answer = {"error": str(problem)}
                 answers[arrived.about[1]] = {**answer, **({"error": arrived.error} if arrived.error else {})}

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from atoll.core import wire
+from atoll.core import checks, wire
 from atoll.core.messages import Payload
 from atoll.deploy.flower.messages import LOST, NODE_GONE, TASK, Arrived
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import WireError
 from atoll.federation.client_cache import ClientCache
-from atoll.federation.executor import words
+from atoll.federation.executor import refused
 from atoll.federation.transport import Envelope, Outcome, Transport
 
 WINDOW = 16  # sites at work at once, and replies that may wait in memory
@@ -168,9 +168,10 @@ class FlowerTransport(Transport):
                 self._fail(asked.order, arrived.error)
             return
         try:
-            answer = wire.decode(arrived.frame, digests=False)
+            answer = wire.decode(arrived.frame, digests=False, limits=checks.limits(envelope.task.returns))
         except WireError as problem:
-            self._fail(asked.order, words(problem))
+            del self._envelopes[asked.order]
+            self._ready.append(refused(envelope, problem))
             return
         if answer.get("error") is None and answer.get("order") != asked.order:
             self._fail(asked.order, "the node answered another task than it was asked")
