@@ -6,6 +6,7 @@
     [engine]
     [simulation]               # only for runs on a virtual network, see atoll.simulation.settings
     [stop]                     # limits at which a run ends before its last round, see atoll.core.stopping
+    [robust]                   # what limits the influence of single clients, see atoll.federation.trust
     [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -29,6 +30,7 @@ from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
 from atoll.federation.exchange import ExchangeRules
+from atoll.federation.trust import RobustSettings
 from atoll.methods import find_method
 from atoll.methods.base import Method, MethodConfig
 from atoll.registry import names
@@ -36,7 +38,7 @@ from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust")
 
 
 class EngineSettings(BaseModel):
@@ -89,6 +91,7 @@ class Experiment(BaseModel):
     engine: EngineSettings = EngineSettings()
     simulation: SimulationSettings | None = None  # None: no virtual network
     stop: StopSettings = StopSettings()
+    robust: RobustSettings = RobustSettings()
     settings: MethodConfig
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -206,3 +207,10 @@ def test_honest_replies_are_within_the_limits_without_the_spare(names: list[str]
 def test_what_is_not_described_has_general_limits() -> None:
     assert checks.limits(None) == checks.limits({"a": None, "b": Count(1)}) == checks.UNDESCRIBED + checks.SPARE
     assert checks.limits([]).arrays == checks.SPARE.arrays
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, -1e308, math.inf, math.nan])
+def test_a_number_that_would_leave_the_finite_ones_is_refused_in_a_short_line(value: float) -> None:
+    reason = inspect({"loss": value}, {"loss": Number()})
+    assert reason is not None and reason.split(":")[0] in ("count", "nonfinite") and len(reason) < 100
+    assert Count(5).problem(10**400) == "count: a huge number is outside 0 to 5"

@@ -11,6 +11,7 @@ from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
 from atoll.federation.local import local_federation
+from atoll.federation.trust import ClientWeights, RobustSettings
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState
 from atoll.rng import stream
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
@@ -42,7 +43,9 @@ def _method(**settings: Any) -> FedAvg:
     return FedAvg(FedAvgConfig(rounds=3, model="mlp", hidden=[1], **settings).fitted(SCHEMA, 2), SCHEMA)
 
 
-def _step(method: FedAvg, answers: dict[str, float | None], rows: dict[str, int]) -> FedAvgState:
+def _step(
+    method: FedAvg, answers: dict[str, float | None], rows: dict[str, int], weights: ClientWeights = "capped"
+) -> FedAvgState:
     """One round in which each client returns a model filled with its number, or fails."""
 
     def answer(task: Task) -> Payload:
@@ -51,10 +54,11 @@ def _step(method: FedAvg, answers: dict[str, float | None], rows: dict[str, int]
         value = answers[task.client]
         if value is None:
             raise ValueError("broken")
-        weights = task.payload["weights"]
-        return {"weights": Tensors({name: np.full_like(array, value) for name, array in weights.items()})}
+        sent = task.payload["weights"]
+        return {"weights": Tensors({name: np.full_like(array, value) for name, array in sent.items()})}
 
     federation = ScriptedFederation(list(answers), answer, SCHEMA)
+    federation.robust = RobustSettings(client_weights=weights)
     for info in federation.clients():
         info.sizes["train"] = rows[info.name]  # type: ignore[index]
         info.sizes["validation"] = 10  # type: ignore[index]
@@ -63,12 +67,25 @@ def _step(method: FedAvg, answers: dict[str, float | None], rows: dict[str, int]
     return state
 
 
-@pytest.mark.parametrize(("average", "mean"), [("weighted", 3.5), ("equal", 3.0)])
-def test_the_mean_by_hand(average: str, mean: float) -> None:
+@pytest.mark.parametrize(("weights", "mean"), [("rows", 3.5), ("capped", 3.5), ("equal", 3.0)])
+def test_the_mean_by_hand(weights: ClientWeights, mean: float) -> None:
     """Models of 2s (10 rows) and of 4s (30 rows): (10 * 2 + 30 * 4) / 40 = 3.5, and (2 + 4) / 2 = 3."""
-    state = _step(_method(average=average), {"one": 2.0, "two": 4.0}, {"one": 10, "two": 30})
+    state = _step(_method(), {"one": 2.0, "two": 4.0}, {"one": 10, "two": 30}, weights)
     assert state.round == 1
     assert all(np.all(array == np.float32(mean)) for array in state.weights.values())
+
+
+def test_a_client_that_claims_a_million_rows_counts_for_ten_times_the_median() -> None:
+    """2s, 2s and 4s of 10, 10 and 10^6 rows: (10 * 2 + 10 * 2 + 100 * 4) / 120."""
+    state = _step(_method(), {"one": 2.0, "two": 2.0, "big": 4.0}, {"one": 10, "two": 10, "big": 10**6})
+    assert all(np.all(array == np.float32(440 / 120)) for array in state.weights.values())
+
+
+def test_an_update_out_of_all_proportion_is_not_averaged() -> None:
+    """One of five clients sends 3e38: the mean is that of the four others."""
+    values: dict[str, float | None] = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "bad": 3e38}
+    state = _step(_method(), values, dict.fromkeys(values, 10))
+    assert all(np.all(array == 2.5) for array in state.weights.values())
 
 
 def test_a_client_that_fails_is_left_out_of_the_mean() -> None:
@@ -94,7 +111,8 @@ def test_a_round_ends_by_quorum_and_a_late_model_is_dropped() -> None:
         return {"weights": Tensors({name: np.full_like(array, values[task.client]) for name, array in weights.items()})}
 
     federation = LateFederation(list(values), answer, SCHEMA, late="drop", quorum=0.6)
-    method = _method(average="equal")
+    federation.robust = RobustSettings(client_weights="equal")
+    method = _method()
     state = method.init(federation, stream(1, "init"))
     means, fates = [], []
     for number in (1, 2, 3):

@@ -7,8 +7,9 @@ import os
 import pickle
 import random
 import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,10 +18,13 @@ from rich.console import Console
 
 import atoll
 from atoll.config import resolve
+from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, ConfigError, DataError, Paused, RunDamaged, RunDirectoryError
+from atoll.methods.fedavg import FedAvg, FedAvgState
 from atoll.report.terminal import PlainProgress
 from atoll.run import launch
 from atoll.run.reader import Run, load
+from atoll.store.checkpoints import Checkpoints
 from atoll.testing import made_images, made_table
 from refusals import refused
 
@@ -136,6 +140,39 @@ def test_rounds_that_fail_are_repeated_and_then_the_run_pauses(tmp_path: Path) -
     assert [event["attempt"] for event in run.history] == [1, 2] and run.rounds == [] and not run.finished
     with refused(Paused, "round-failed", "round 1"):  # nothing was changed: it fails in the same way again
         atoll.resume(tmp_path / "run", data=DATA)
+
+
+class Overshooting(FedAvg):
+    """Its server leaves the finite numbers in the second round, as often as `times` says."""
+
+    name: ClassVar[str] = "overshooting"
+    times: ClassVar[int] = 0
+
+    def step(self, state: FedAvgState, *args: Any) -> tuple[FedAvgState, Any]:
+        new, metrics = super().step(state, *args)
+        if new.round == 2 and Overshooting.times:
+            Overshooting.times -= 1
+            poisoned = {name: np.full_like(array, np.inf) for name, array in new.weights.items()}
+            new = replace(new, weights=Tensors(poisoned))
+        return new, metrics
+
+
+def test_a_step_that_leaves_the_finite_numbers_is_undone(tmp_path: Path) -> None:
+    Overshooting.times = 1
+    run = atoll.search(Overshooting, DATA, out=tmp_path / "run", **SHORT)
+    (failed,) = [event for event in run.history if "failed" in event]
+    assert failed["round"] == 2 and "not finite in 'weights'" in failed["failed"]
+    assert any(repr(name) in failed["failed"] for name in DATA.names)
+    assert [event["round"] for event in run.rounds] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_after_such_a_step_is_finite(tmp_path: Path) -> None:
+    Overshooting.times = 100
+    with refused(Paused, "round-failed", "round 2", "not finite"):
+        atoll.search(Overshooting, DATA, out=tmp_path / "run", **SHORT)
+    found = Checkpoints(tmp_path / "run" / "checkpoints").read()
+    assert found is not None and found[0] == 1
+    assert all(np.isfinite(array).all() for array in found[1]["value"]["state"]["weights"].values())
 
 
 # -- what has changed between two sittings ------------------------------------------------------------------------

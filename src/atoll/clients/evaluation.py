@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from atoll import spaces
 from atoll.clients import jobs
@@ -12,6 +15,10 @@ from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
 from atoll.federation.base import Federation
 from atoll.training import calibration
 from atoll.training.metrics import Confusion, ConfusionCounts, accuracy, weighted_f1
+
+MOST_POSITIONS = 2**24  # of an image, where batch norm sees one value each
+ROUNDING = 1e-3  # of sums, relative
+LARGEST = 1e30  # of a mean that batch norm sees: its square is a finite float64, and it is a finite float32
 
 
 def metrics_of(counts: ConfusionCounts, prefix: str = "") -> dict[str, float]:
@@ -120,9 +127,36 @@ def measurements(
     return objectives, calibrated(federation, everyone, architecture, weights)
 
 
-def statistics_check(architecture: dict[str, Any]) -> checks.TensorsLike:
-    """What a reply may hold as the batch norm statistics of this network."""
-    return checks.TensorsLike.of(calibration.statistics_form(architecture))
+@checks.register
+@dataclass(frozen=True)
+class BatchNormSums(checks.TensorsLike):
+    """Batch norm statistics that values of this many rows can have: counts that are a multiple of the rows, sums and
+    sums of squares that belong together. See `calibration.calibrate`."""
+
+    rows: int
+
+    def problem(self, value: Any) -> str | None:
+        fault = super().problem(value)
+        if fault:
+            return fault
+        for name in self.model:
+            layer, _, kind = name.rpartition(".")
+            if kind != "count":
+                continue
+            count, sums, squares = float(value[name][0]), value[f"{layer}.sum"], value[f"{layer}.squares"]
+            if not 0 <= count <= MOST_POSITIONS * self.rows or count % max(1, self.rows):
+                return f"count: statistics of {count:g} values from {self.rows} rows in {layer!r}"
+            mean, mean_square = np.abs(sums) / max(count, 1), squares / max(count, 1)
+            small = (mean < LARGEST).all() and (mean_square < LARGEST**2).all()
+            # A mean square is at least the square of the mean, but for rounding.
+            if not (small and (mean_square >= mean**2 * (1 - ROUNDING)).all()):
+                return f"count: sums that no values can have in {layer!r}"
+        return None
+
+
+def statistics_check(architecture: dict[str, Any], rows: int) -> BatchNormSums:
+    """What a reply may hold as the batch norm statistics of this network on this many rows."""
+    return BatchNormSums(checks.TensorsLike.of(calibration.statistics_form(architecture)).model, rows)
 
 
 def calibrated(
@@ -148,6 +182,7 @@ def calibrated_together(
     forms = [calibration.statistics_form(architecture) for architecture in architectures]
     if not any(forms):
         return forms
+    models = [checks.TensorsLike.of(form).model for form in forms]
     macs = sum(spaces.cost(architecture).macs for architecture in architectures)
     payload: Payload = {
         "architectures": list(architectures),
@@ -155,12 +190,12 @@ def calibrated_together(
         "part": part,
         "batch": jobs.TEST_BATCH,
     }
-    returns = {"statistics": [checks.TensorsLike.of(form) for form in forms]}
-    tasks = [
-        Task(f"calibrate:{info.name}", info.name, jobs.CALIBRATE, payload, macs * info.sizes[part], returns)
-        for info in clients
-        if info.sizes[part] > 0
-    ]
+    tasks = []
+    for info in clients:
+        rows = info.sizes[part]
+        if rows > 0:
+            returns = {"statistics": [BatchNormSums(model, rows) for model in models]}
+            tasks.append(Task(f"calibrate:{info.name}", info.name, jobs.CALIBRATE, payload, macs * rows, returns))
     totals: list[Tensors] = []
     for reply in federation.collect(tasks, what="batch norm statistics"):
         own = reply.payload["statistics"]

@@ -100,8 +100,8 @@ def train_task(
     """
     architecture, rows = payload["architecture"], trained_rows(info, payload)
     graphs = {matrix: int(np.count_nonzero(mask)) for matrix, mask in sparse.masks(architecture).items()}
-    weights = TensorsLike.of(payload["weights"])
-    returns: dict[str, Any] = {"weights": OnGraph(weights.model, graphs) if graphs else weights}
+    weights = TensorsLike.of(payload["weights"], "values")
+    returns: dict[str, Any] = {"weights": OnGraph(weights.model, graphs, update="values") if graphs else weights}
     counted = bool(payload.get("client_accuracy"))
     if counted:
         returns["correct"] = Count(rows)
@@ -140,7 +140,9 @@ def train_models(
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         name = owner[reply.task.id]
-        sums[name].add(running[name].architecture, reply.payload, rows[reply.task.client])
+        trained = rows[reply.task.client]
+        weight = federation.weight(reply.task.client, trained)
+        sums[name].add(running[name].architecture, reply.payload, trained, weight)
     for failure in replies.failures:
         sums[owner[failure.task.id]].errors.append(failure.error or "")
     if all(total.mean.weight == 0 and not total.diverged for total in sums.values()):
@@ -222,7 +224,7 @@ def count_correct(
             returns: dict[str, Any] = {"correct": Count(rows)}
             if confusion:
                 returns = {"confusion": CountArray((classes, classes), rows)}
-            returns |= {"statistics": statistics_check(model.architecture)} if statistics else {}
+            returns |= {"statistics": statistics_check(model.architecture, rows)} if statistics else {}
             tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, payload, macs * rows, returns, test_evaluation))
             owner[task_id] = model.name
     for reply in federation.collect(tasks, minimum=0):
@@ -259,9 +261,9 @@ class _Sum:
     def diverged(self) -> bool:
         return self.mean.weight == 0 and any("nonfinite" in error for error in self.errors)
 
-    def add(self, architecture: dict[str, Any], payload: Payload, rows: int) -> None:
-        self.mean.add(payload["weights"], rows)
-        self.connections += rows * sparse.connections(architecture, payload["weights"])
+    def add(self, architecture: dict[str, Any], payload: Payload, rows: int, weight: float) -> None:
+        self.mean.add(payload["weights"], weight)
+        self.connections += weight * sparse.connections(architecture, payload["weights"])
         if "correct" in payload:
             self.correct += payload["correct"]
             self.rows += rows

@@ -17,8 +17,8 @@ import importlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Check(Protocol):
         ...
 
 
+Update = Literal["values", "change"]
 CheckT = TypeVar("CheckT", bound=type[Any])
 _kinds: dict[str, type[Any]] = {}
 
@@ -62,14 +63,19 @@ def register(check: CheckT) -> CheckT:
 @register
 @dataclass(frozen=True)
 class TensorsLike:
-    """Tensors with exactly these names, dtypes and shapes, every value finite."""
+    """Tensors with exactly these names, dtypes and shapes, every value finite.
+
+    `update` says that they are a client's update, whose size is compared with those of other clients (see
+    `federation/trust.py`): new "values" of the tensors that the task holds under the same key, or the "change" itself.
+    """
 
     model: Mapping[str, tuple[str, tuple[int, ...]]]
+    update: Update | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Array]) -> TensorsLike:
+    def of(cls, tensors: Mapping[str, Array], update: Update | None = None) -> TensorsLike:
         """Tensors with the names, dtypes and shapes of these."""
-        return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()})
+        return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()}, update=update)
 
     def limits(self) -> FrameLimits:
         names = sum(_text(name) + ARRAY for name in self.model)
@@ -180,16 +186,19 @@ class Count:
     def problem(self, value: Any) -> str | None:
         if type(value) is not int:
             return f"schema: {type(value).__name__} where a whole number was expected"
-        return None if 0 <= value <= self.maximum else f"count: {value} is outside 0 to {self.maximum}"
+        if 0 <= value <= self.maximum:
+            return None
+        shown = value if abs(value) < 2**64 else "a huge number"
+        return f"count: {shown} is outside 0 to {self.maximum}"
 
 
 @register
 @dataclass(frozen=True)
 class Number:
-    """A finite number within bounds."""
+    """A finite number within bounds. The usual ones leave room for sums that are still finite."""
 
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -1e100
+    high: float = 1e100
 
     def limits(self) -> FrameLimits:
         return FrameLimits(NUMBER, 0)
@@ -199,7 +208,11 @@ class Number:
             return f"schema: {type(value).__name__} where a number was expected"
         if isinstance(value, float) and not math.isfinite(value):
             return "nonfinite: NaN or infinite number"
-        return None if self.low <= value <= self.high else f"count: {value} is outside {self.low} to {self.high}"
+        if self.low <= value <= self.high:
+            return None
+        # A whole number may have thousands of digits, more than a float can hold.
+        shown = value if isinstance(value, float) or abs(value) < 2**64 else "a huge number"
+        return f"count: {shown} is outside {self.low} to {self.high}"
 
 
 def limits(returns: Any) -> FrameLimits:
@@ -307,11 +320,15 @@ def _array_fault(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> st
         return f"dtype: {value.dtype} instead of {dtype}"
     if value.shape != shape:
         return f"shape: {value.shape} instead of {shape}"
+    return None if is_finite(value) else "nonfinite: NaN or infinite values"
+
+
+def is_finite(array: Array) -> bool:
+    """Whether no value is NaN or infinite."""
+    if array.dtype.kind != "f":
+        return True
     # A sum is finite only if no summand is NaN or infinite. The elements are tested only where it is not finite: finite
     # values can overflow, too.
-    if dtype.kind == "f":
-        with np.errstate(all="ignore"):
-            total = float(value.sum(dtype=np.float64))
-        if not math.isfinite(total) and not np.isfinite(value).all():
-            return "nonfinite: NaN or infinite values"
-    return None
+    with np.errstate(all="ignore"):
+        total = float(array.sum(dtype=np.float64))
+    return math.isfinite(total) or bool(np.isfinite(array).all())

@@ -123,13 +123,13 @@ class Ledger:
         for account in self._accounts(client):
             account.count(fate, _short(reason))
 
-    def changed_its_mind(self, client: str, old: Fate, new: Fate) -> None:
-        """A reply that was counted as `old` is now `new` (a method discarded a stale one)."""
+    def changed_its_mind(self, client: str, old: Fate, new: Fate, reason: str = "") -> None:
+        """A reply that was counted as `old` is now `new`: it was discarded as stale, or rejected after all."""
         self.current.replies[old] -= 1
         self.current.replies[new] += 1
         for account in self._accounts(client):
             account.count(old, number=-1)
-            account.count(new)
+            account.count(new, _short(reason))
 
     def _accounts(self, client: str) -> list[ClientAccount]:
         if not client:

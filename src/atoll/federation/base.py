@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from atoll.core.ledger import Ledger
+from atoll.core.ledger import Fate, Ledger
 from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task
 from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
+from atoll.federation.trust import NormRule, RobustSettings, capped_shares, returns_update
 
 
 class Federation:
@@ -40,9 +42,12 @@ class Federation:
         clock: Clock | None = None,
         journal: Journal | None = None,
         held_out: Sequence[ClientInfo] = (),
+        robust: RobustSettings | None = None,
     ) -> None:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
+        self.robust = robust or RobustSettings()
+        self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
         self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
         self._took_part: dict[str, bool] = {}  # in this round: client -> whether a reply of it was used
@@ -70,6 +75,18 @@ class Federation:
     def clients(self) -> list[ClientInfo]:
         """All that the server may know of each client."""
         return self._clients
+
+    def weight(self, client: str, rows: float) -> float:
+        """What a client with this many rows counts for in an average, by `robust.client_weights`."""
+        rule = self.robust.client_weights
+        if rule == "equal":
+            return 1.0
+        return rows * self._shares[client] if rule == "capped" and client in self._shares else rows
+
+    @cached_property
+    def _shares(self) -> dict[str, float]:
+        """Of the clients as they joined: what they report later changes nothing."""
+        return capped_shares(self._clients)
 
     def test_holders(self) -> list[ClientInfo]:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
@@ -146,8 +163,26 @@ class Federation:
         in_order = self.rules.in_order and not self._clock.holds_back
         tests = self._clock.tests_take_no_time and all(task.test_evaluation for task in tasks)
         if in_order or (tests and tasks):
-            return Replies(self.map(tasks), clients, minimum, what)
-        return Replies(self._exchange(tasks, takes_late, participating or len(tasks)), clients, minimum, what)
+            replies = self.map(tasks)
+        else:
+            replies = self._exchange(tasks, takes_late, participating or len(tasks))
+        return Replies(self._within_norm(replies) if returns_update(tasks) else replies, clients, minimum, what)
+
+    def _within_norm(self, replies: Iterator[Reply]) -> Iterator[Reply]:
+        """The replies of an exchange, without updates that are out of all proportion."""
+
+        def rejected(reply: Reply) -> None:
+            was: Fate = "used" if reply.round == self.round else "late"
+            self.ledger.changed_its_mind(reply.task.client, was, "rejected", reply.error or "")
+
+        rule = NormRule(rejected)
+        yield from rule.passed(replies)
+        self._updates |= rule.whole
+
+    def largest_updates(self, number: int = 3) -> dict[str, float]:
+        """The clients with the largest updates of this round, and their root mean squares."""
+        ranked = sorted(self._updates.items(), key=lambda item: (-item[1], item[0]))
+        return dict(ranked[:number])
 
     def _exchange(self, tasks: Sequence[Task], takes_late: bool, participating: int) -> Iterator[Reply]:
         """An exchange that ends with a quorum. Not streamed: who is part of it is known at its end only."""
@@ -225,6 +260,7 @@ class Federation:
         On a virtual network clients then fail by other random draws; in real time it is the same round again.
         """
         self._count_left_out()
+        self._updates = {}
         self._dispatcher.begin(number, tried)
         self._clients = self._clock.clients(self._clients)
 

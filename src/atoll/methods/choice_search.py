@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -197,7 +198,7 @@ class ChoiceSearch(Method[StateT]):
         }
         payload |= {"statistics": list(watched)} if watched else {}
         payload |= {"confusion": True} if objective != "error" else {}
-        watching = [statistics_check(choice.sub_model(self.architecture, keys[place])) for place in watched]
+        watching = [statistics_check(choice.sub_model(self.architecture, keys[place]), 0) for place in watched]
         macs, classes = choice.executed_macs(self.architecture, keys), int(self.architecture["classes"])
         sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
         tasks = []
@@ -206,7 +207,7 @@ class ChoiceSearch(Method[StateT]):
             returns: dict[str, Any] = {"confusion": confusions}
             if objective == "error":
                 returns = {"correct": CountsUpTo((len(keys),), size)}
-            returns |= {"statistics": watching} if watched else {}
+            returns |= {"statistics": [replace(one, rows=size) for one in watching]} if watched else {}
             tasks.append(
                 Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, payload, macs * size, returns, part == "test")
             )

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
@@ -60,8 +60,15 @@ class FedAvgConfig(TrainingConfig):
     schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    average: Literal["weighted", "equal"] = "weighted"  # by rows, or every client equally
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_average(cls, values: Any) -> Any:
+        """Runs of an earlier version have a setting that is `robust.client_weights` now. Its default means the same."""
+        if isinstance(values, dict) and values.get("average") == "weighted":
+            return {name: value for name, value in values.items() if name != "average"}
+        return values
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = fixed.architecture_for(self.model, schema, self.hidden, self.widths)
@@ -107,9 +114,9 @@ class FedAvg(Method[FedAvgState]):
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         mean, trained = Mean(), []
         for reply in federation.collect([self.train_task(state, info) for info in chosen], what="a usable model"):
-            rows = infos[reply.task.client].sizes["train"]
-            mean.add(reply.payload["weights"], rows if self.config.average == "weighted" else 1)
-            trained.append(reply.task.client)
+            client = reply.task.client
+            mean.add(reply.payload["weights"], federation.weight(client, infos[client].sizes["train"]))
+            trained.append(client)
         new = replace(state, round=state.round + 1, weights=mean.result())
         validation = evaluate(federation, chosen, self.architecture, new.weights)
         error = state.best_error if validation is None else metrics_of(validation)["error"]

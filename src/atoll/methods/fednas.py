@@ -91,7 +91,7 @@ class FedNAS(DartsSearch[FedNASState]):
         tasks = [self._task(state.supernet, infos[name]) for name in chosen]
         for reply in federation.collect(tasks, what="a supernet"):
             rows = infos[reply.task.client].sizes["train"]
-            mean.add(reply.payload["supernet"], rows)
+            mean.add(reply.payload["supernet"], federation.weight(reply.task.client, rows))
             accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
@@ -115,7 +115,7 @@ class FedNAS(DartsSearch[FedNASState]):
         on_training = (2 if settings.level == "mixed" else 1) * rows
         on_validation = alternating.validation_rows(info.sizes["train"], info.sizes["validation"], settings)
         macs = spaces.training_macs(darts.cost(self.supernet), on_training + on_validation)
-        returns = {"supernet": TensorsLike.of(supernet), "correct": Count(rows)}
+        returns = {"supernet": TensorsLike.of(supernet, "values"), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 
 

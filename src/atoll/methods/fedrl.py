@@ -185,7 +185,7 @@ class FedRL(DartsSearch[FedRLState]):
         if rows > trained:
             payload["counted"] = rows
         macs = spaces.training_macs(cost, trained) + cost.macs * (rows - trained)
-        returns: dict[str, Any] = {"gradient": TensorsLike.of(weights), "correct": Count(rows)}
+        returns: dict[str, Any] = {"gradient": TensorsLike.of(weights, "change"), "correct": Count(rows)}
         if self.config.objective != "error":
             payload["confusion"], classes = True, int(sub_model["classes"])
             returns = {"gradient": returns["gradient"], "confusion": CountArray((classes, classes), rows)}

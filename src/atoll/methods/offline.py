@@ -170,7 +170,7 @@ class Offline(ChoiceSearch[OfflineState]):
         mean, tasks = Mean(), [self.train_task(key, weights, rounds_done, info) for info in participating]
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
-            mean.add(reply.payload["weights"], rows[reply.task.client])
+            mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows[reply.task.client]))
         return (mean.result() if mean.weight else None), replies.reasons
 
     def _error(

@@ -75,7 +75,8 @@ class Personal(Method[PersonalState]):
             if alone:
                 own[reply.task.client] = reply.payload["weights"]
             else:
-                mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
+                rows = infos[reply.task.client].sizes["train"]
+                mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
         shared = state.shared if alone else mean.result()
         new = PersonalState(state.round + 1, shared, own)
         return new, self._metrics(new, federation)

@@ -198,7 +198,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
         tasks = [self.train_task(key, self._slice(master, key), rounds_done, infos[name]) for key, name in pairs]
         mean, trained = PartialMean(master, self.config.average), set()
         for reply in federation.collect(tasks, what="a usable sub-model"):
-            mean.add(reply.payload["weights"], infos[reply.task.client].sizes["train"])
+            rows = infos[reply.task.client].sizes["train"]
+            mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
             trained.add(key_name(reply.task.payload["key"]))
         asked = {key_name(key) for key, _ in pairs}
         return mean.result(), [name for name in map(key_name, keys) if name in asked and name not in trained]

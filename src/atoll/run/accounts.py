@@ -22,6 +22,7 @@ REJECTIONS = {
     "count": "counts that cannot be right",
     "mask": "weights that do not fit the network",
     "genome": "not a valid genome",
+    "norm": "updates out of all proportion",
     "size": "longer than the task allows",
     "frame": "damaged messages",
 }

@@ -207,7 +207,8 @@ def _run(
     timed = not virtual and (not rules.in_order or rules.deadline is not None)
     journal = Journal(directory.path / "journal") if engine.journal or timed else None
     transport = engine.transport(run, directory.path)
-    with Federation(transport, engine.clients, engine.benchmark, rules, clock, journal, engine.held_out) as federation:
+    clients = (engine.clients, engine.benchmark, rules, clock, journal, engine.held_out, experiment.robust)
+    with Federation(transport, *clients) as federation:
         Loop(
             method,
             _preparations(engine),

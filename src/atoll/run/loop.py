@@ -8,7 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from atoll.clients import Finished, evaluate_finished
+from atoll.core import wire
+from atoll.core.checks import is_finite
 from atoll.core.ledger import Account, ClientAccount
 from atoll.core.stopping import Progress, StopSettings, reason_to_stop
 from atoll.errors import NotResumable, Paused, TooFewReplies
@@ -118,7 +122,8 @@ class Loop:
         for attempt in range(1, self.patience + 1):
             try:
                 rng = stream(self.seed, "server", number, attempt)
-                state, metrics = self.method.step(state, self.federation, rng)
+                new, metrics = self.method.step(state, self.federation, rng)
+                self._refuse_nonfinite(new)
             except TooFewReplies as problem:
                 reason, resumable = str(problem), not isinstance(problem, NotResumable)
                 self.directory.event(
@@ -127,10 +132,28 @@ class Loop:
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
                 continue
-            self._after_round(state, metrics, clock)
-            return state, metrics
+            self._after_round(new, metrics, clock)
+            return new, metrics
         self._checkpoint(state, value | {"tried": tried + self.patience})
         raise Paused(f"round {number} failed {self.patience} times in a row: {reason}", resumable, code="round-failed")
+
+    def _refuse_nonfinite(self, state: Any) -> None:
+        """A step that led out of the finite numbers has not happened: weights in a checkpoint are always finite.
+
+        Arrays inside of tables are a method's own notes, such as the best fitness so far, minus infinity at first.
+        """
+        for item in fields(state):
+            value = getattr(state, item.name)
+            arrays = [owner[name] for owner, name in wire.take_apart(value).tensors]
+            if not all(map(is_finite, [*arrays, value] if isinstance(value, np.ndarray) else arrays)):
+                largest = self.federation.largest_updates()
+                named = ", ".join(f"{client!r} {size:.3g}" for client, size in largest.items())
+                raise TooFewReplies(
+                    f"the server's step gave values that are not finite in {item.name!r}"
+                    + (f"; the largest updates came from {named}" if named else "")
+                    + "; a lower learning rate may help",
+                    code="step-not-finite",
+                )
 
     def _after_round(self, state: Any, metrics: Metrics, clock: _Clock) -> None:
         snapshots = self.method.snapshots(state)

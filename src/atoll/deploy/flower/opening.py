@@ -247,9 +247,12 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
             ok = ok and bool(np.isfinite(fill).all())
         if found is not None:
             arrays = (found["mean"], found["squares"])
-            ok = ok and type(found["count"]) is int and found["count"] > 0
+            # Images count each pixel of a channel, so a multiple of the rows.
+            ok = ok and type(found["count"]) is int and 0 < found["count"] < 2**60
+            ok = ok and found["count"] % sizes["train"] == 0
             ok = ok and all(one.dtype == np.float64 and one.shape == (inputs,) for one in arrays)
             ok = ok and all(bool(np.isfinite(one).all()) for one in arrays) and bool((arrays[1] >= 0).all())
+            ok = ok and bool((np.abs(arrays[0]) < 1e30).all() and (arrays[1] / found["count"] < 1e60).all())
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
         ok = False
     if not ok:

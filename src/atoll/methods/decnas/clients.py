@@ -116,7 +116,7 @@ def tune(
         counts.answered.append(info)
         counts.counted.add(reply.payload, rows)
         if "change" in reply.payload:
-            counts.mean.add(reply.payload["change"], info.sizes["train"])
+            counts.mean.add(reply.payload["change"], federation.weight(info.name, info.sizes["train"]))
         if "previous" in reply.payload:
             known.setdefault(str(one.group), Counted()).add(reply.payload["previous"], rows)
     for failure in replies.failures:
@@ -136,7 +136,7 @@ def upload(
     replies = federation.collect([upload_task(name, ones, round_number) for name, ones in wanted.items()], minimum=0)
     for reply in replies:
         for one, change in zip(wanted[reply.task.client], reply.payload["changes"], strict=True):
-            counted[one.unit].mean.add(change, rows[reply.task.client])
+            counted[one.unit].mean.add(change, federation.weight(reply.task.client, rows[reply.task.client]))
     if not any(counted[one.unit].mean.weight for one in survivors):
         raise TooFewReplies(f"no client uploaded a weight change ({replies.reasons})", code="too-few-replies")
 
@@ -163,7 +163,7 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
     macs = _training_macs(cost, rows["train"], payload["training"]) + cost.macs * rows["validation"]
     returns: dict[str, Any] = dict(counts)
     if not orders.hold:
-        returns["change"] = TensorsLike.of(one.weights)
+        returns["change"] = TensorsLike.of(one.weights, "change")
     if asks:
         before = orders.previous
         payload["previous"] = {"architecture": before["architecture"], "weights": before["weights"]}
@@ -186,7 +186,7 @@ def _training_macs(cost: spaces.Cost, rows: int, training: Mapping[str, Any]) ->
 def upload_task(client: str, wanted: Sequence[PrunedCandidate], round_number: int) -> Task:
     """Upload the weight changes of these candidates and delete all of this round's."""
     payload: Payload = {"round": round_number, "wanted": [one.unit for one in wanted]}
-    returns = {"changes": [TensorsLike.of(one.weights) for one in wanted]}
+    returns = {"changes": [TensorsLike.of(one.weights, "change") for one in wanted]}
     return Task(f"upload:{client}", client, UPLOAD, payload, 0, returns)
 
 

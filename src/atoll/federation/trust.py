@@ -1,0 +1,155 @@
+"""What the replies of an exchange say about their clients, beyond what each reply shows by itself.
+
+The norm rule, always on: an update is rejected if one of its blocks (tensors) has a root mean square beyond `FACTOR`
+times the usual one of its exchange. The usual one is the larger of two medians: of this block over the replies that
+hold it, where they are at least three, and of the whole update over all replies. So one client cannot move it far, and
+a block that only one client trains is compared with the updates of all. With fewer than three updates in an exchange
+there is nothing to compare with.
+
+The median is known when all replies have arrived, so they are held until then, up to `HELD` bytes. Beyond that each
+reply is compared with those before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from atoll.core.checks import TensorsLike
+from atoll.core.messages import ClientInfo, Reply, Task, Tensors
+
+FACTOR = 100.0
+FEWEST = 3  # updates without which there is no rule
+HELD = 256 * 2**20  # bytes of updates that wait for the rest of their exchange
+CAP = 10  # times the median of all clients' rows
+
+ClientWeights = Literal["rows", "capped", "equal"]
+Block = tuple[str, tuple[int, ...], str]  # name, shape, and digest of what was sent: what may be compared
+
+
+class RobustSettings(BaseModel):
+    """The `[robust]` table: what limits the influence of a single client."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    # What a client counts for in an average: its rows, its rows up to ten times the median of all clients, or 1.
+    client_weights: ClientWeights = "capped"
+
+
+def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:
+    """Clients with more than ten times the median of the training rows, and the share of their rows that counts."""
+    sizes = {info.name: info.sizes["train"] for info in clients}
+    cap = CAP * median(sizes.values()) if sizes else 0.0
+    return {name: cap / size for name, size in sizes.items() if size > cap > 0}
+
+
+def returns_update(tasks: Iterable[Task]) -> bool:
+    """Whether a reply to one of these tasks holds an update, which the norm rule is for."""
+    return any(next(_update_checks(task.returns), None) is not None for task in tasks)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The root mean square of each block of an update, and of all of it."""
+
+    blocks: Mapping[Block, float]
+    whole: float
+    nbytes: int
+
+
+class NormRule:
+    """Serves one exchange: `passed` gives its replies in their order, those that break the rule as failures, of which
+    `rejected` is informed."""
+
+    def __init__(self, rejected: Callable[[Reply], None], held: int = HELD) -> None:
+        self.whole: dict[str, float] = {}  # the largest update of each client
+        self._rejected, self._most = rejected, held
+        self._blocks: dict[Block, list[float]] = {}
+        self._wholes: list[float] = []
+
+    def passed(self, replies: Iterable[Reply]) -> Iterator[Reply]:
+        waiting: list[tuple[Reply, Measured | None]] = []
+        nbytes = 0
+        for reply in replies:
+            found = measured(reply) if reply.ok else None
+            waiting.append((reply, found))
+            if found is not None:
+                nbytes += found.nbytes
+                self._count(reply.task.client, found)
+            if nbytes > self._most:
+                yield from self._judged(waiting)
+                waiting = []
+        yield from self._judged(waiting)
+
+    def _count(self, client: str, found: Measured) -> None:
+        self._wholes.append(found.whole)
+        self.whole[client] = max(found.whole, self.whole.get(client, 0.0))
+        for block, value in found.blocks.items():
+            self._blocks.setdefault(block, []).append(value)
+
+    def _judged(self, waiting: Iterable[tuple[Reply, Measured | None]]) -> Iterator[Reply]:
+        if len(self._wholes) < FEWEST:
+            yield from (reply for reply, _ in waiting)
+            return
+        # Where most clients change nothing, a change is compared with 1, the usual order of weights.
+        usual = median(self._wholes) or 1.0
+        known: dict[Block, float] = {}
+        for reply, found in waiting:
+            reason = None
+            for block, value in found.blocks.items() if found is not None else ():
+                if value <= FACTOR * usual:
+                    continue
+                if block not in known:
+                    own = self._blocks[block]
+                    known[block] = max(usual, median(own) if len(own) >= FEWEST else 0.0)
+                if value > FACTOR * known[block]:
+                    reason = f"norm: an update of {value:.3g} in {block[0]!r}, where {known[block]:.3g} is usual"
+                    break
+            if reason is not None:
+                reply = replace(reply, payload={}, error=f"rejected, {reason}")
+                self._rejected(reply)
+            yield reply
+
+
+def measured(reply: Reply) -> Measured | None:
+    """The sizes of the update that a reply holds; None if it holds none."""
+    blocks: dict[Block, float] = {}
+    squares, count, nbytes = 0.0, 0, 0
+    for values, sent in _updates(reply.task.returns, reply.payload, reply.task.payload):
+        for name, array in values.items():
+            before = None if sent is None else sent[name]
+            change = (array if before is None else np.subtract(array, before, dtype=np.float64)).astype(np.float64)
+            total = float(np.dot(change.reshape(-1), change.reshape(-1)))
+            block = (name, array.shape, "" if sent is None else sent.digest(name))
+            value = math.sqrt(total / max(1, array.size))
+            blocks[block] = max(value, blocks.get(block, 0.0))
+            squares, count, nbytes = squares + total, count + array.size, nbytes + array.nbytes
+    return Measured(blocks, math.sqrt(squares / count), nbytes) if count else None
+
+
+def _update_checks(returns: Any) -> Iterator[TensorsLike]:
+    if isinstance(returns, (Mapping, list)):
+        for value in returns.values() if isinstance(returns, Mapping) else returns:
+            yield from _update_checks(value)
+    elif isinstance(returns, TensorsLike) and returns.update:
+        yield returns
+
+
+def _updates(returns: Any, payload: Any, sent: Any) -> Iterator[tuple[Tensors, Tensors | None]]:
+    """The updates in a payload that has passed its checks, each with the tensors that it started from; None where it is
+    the change itself."""
+    if isinstance(returns, Mapping):
+        for key, value in returns.items():
+            yield from _updates(value, payload[key], sent.get(key) if isinstance(sent, dict) else None)
+    elif isinstance(returns, list):
+        for value, own in zip(returns, payload, strict=True):
+            yield from _updates(value, own, None)
+    elif isinstance(returns, TensorsLike) and returns.update:
+        started = sent if returns.update == "values" and isinstance(sent, Tensors) else None
+        yield payload, started

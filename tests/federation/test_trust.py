@@ -1,0 +1,131 @@
+"""The norm rule and client weights, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll.core.checks import Count, OnGraph, TensorsLike
+from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
+from atoll.federation.trust import NormRule, capped_shares, measured, returns_update
+from atoll.testing import ScriptedFederation
+
+SENT = Tensors({"w": np.ones((2, 2), np.float32), "b": np.zeros(2, np.float32)})
+RETURNS = {"weights": TensorsLike.of(SENT, "values"), "correct": Count(5)}
+
+
+def reply(client: str, w: float, b: float = 0.0, names: Sequence[str] = ("w", "b")) -> Reply:
+    """New weights whose blocks differ by `w` and `b` from those that were sent."""
+    changed = Tensors({name: SENT[name] + np.float32({"w": w, "b": b}[name]) for name in names})
+    sent = SENT.slice(list(names))
+    task = Task(client, client, "job", {"weights": sent}, returns={"weights": TensorsLike.of(sent, "values")})
+    return Reply(task, {"weights": changed}, round=1)
+
+
+def bad(replies: Sequence[Reply], held: int = 2**20) -> dict[str, str]:
+    """The clients whose replies are rejected, and why; all replies come, in their order."""
+    rejected: list[Reply] = []
+    found = list(NormRule(rejected.append, held).passed(replies))
+    assert [one.task.client for one in found] == [one.task.client for one in replies]
+    assert [one for one in found if not one.ok] == rejected
+    return {one.task.client: str(one.error) for one in rejected}
+
+
+def test_the_size_of_an_update_by_hand() -> None:
+    """Four weights changed by 3, two by 0: sqrt(4 * 9 / 6) in all. A bare change is measured as it is."""
+    found = measured(reply("a", 3.0))
+    assert found is not None
+    assert sorted(found.blocks.values()) == [0.0, 3.0] and found.whole == pytest.approx(6**0.5) and found.nbytes == 24
+    task = Task("a", "a", "job", {}, returns={"changes": [TensorsLike.of(SENT, "change")]})
+    change = measured(Reply(task, {"changes": [SENT]}))
+    assert change is not None and sorted(change.blocks.values()) == [0.0, 1.0]
+
+
+def test_only_updates_are_measured() -> None:
+    plain = Task("a", "a", "job", {"weights": SENT}, returns={"weights": TensorsLike.of(SENT)})
+    assert not returns_update([plain]) and measured(Reply(plain, {"weights": SENT})) is None
+    graph = OnGraph(TensorsLike.of(SENT).model, {}, update="values")
+    assert returns_update([plain, Task("b", "b", "job", {}, returns={"inner": [graph]})])
+
+
+def test_a_hundred_times_the_median_is_the_limit() -> None:
+    """Both blocks change alike, so the median of the whole is that of the blocks: 2."""
+    usual = [reply("a", 1.0, 1.0), reply("b", 2.0, 2.0), reply("c", 3.0, 3.0), reply("d", 2.0, 2.0)]
+    assert bad([*usual, reply("large", 199.0, 199.0)]) == {}
+    assert list(bad([*usual, reply("larger", 201.0, 2.0)])) == ["larger"]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_the_place_of_a_bad_update_does_not_matter(place: int) -> None:
+    replies = [reply(name, 1.0, 1.0) for name in "abcd"]
+    replies.insert(place, reply("bad", 1.0, 3e38))
+    found = bad(replies)
+    assert list(found) == ["bad"] and found["bad"].startswith("rejected, norm: ") and "'b'" in found["bad"]
+
+
+def test_a_block_of_one_client_is_compared_with_the_updates_of_all() -> None:
+    others = [reply(name, 1.0, names=["w"]) for name in "abc"]
+    assert list(bad([*others, reply("bad", 1.0, 500.0)])) == ["bad"]
+    assert bad([*others, reply("good", 1.0, 50.0)]) == {}
+
+
+def test_a_block_that_changes_more_than_others_is_usual_where_it_does_so_for_most() -> None:
+    assert bad([reply("a", 0.001, 1.0), reply("b", 0.001, 2.0), reply("c", 0.001, 150.0)]) == {}
+
+
+def test_two_updates_say_nothing_and_unchanged_ones_are_compared_with_one() -> None:
+    assert bad([reply("a", 1.0), reply("b", 3e38)]) == {}
+    assert list(bad([reply("a", 0.0), reply("b", 0.0), reply("c", 0.0), reply("d", 101.0)])) == ["d"]
+    assert bad([reply("a", 0.0), reply("b", 0.0), reply("c", 0.0), reply("d", 99.0)]) == {}
+
+
+def test_beyond_its_memory_the_rule_compares_with_what_came_before() -> None:
+    """An update has 24 bytes: three are held, the following are compared one by one."""
+    replies = [*(reply(name, 1.0, 1.0) for name in "abcd"), reply("bad", 1000.0), reply("e", 1.0, 1.0)]
+    assert list(bad(replies, held=50)) == ["bad"]
+    rule = NormRule(lambda _: None, 50)
+    arrived = iter(replies)
+    stream = rule.passed(arrived)
+    next(stream)
+    assert next(arrived).task.client == "d"
+
+
+def test_failures_pass_and_do_not_count() -> None:
+    failed = Reply(reply("x", 1.0).task, error="broken")
+    assert bad([reply("a", 1.0), reply("b", 1e9), Reply(failed.task, error="broken")][:2]) == {}
+    found = list(NormRule(lambda _: None).passed([failed, reply("a", 1.0), failed]))
+    assert [one.ok for one in found] == [False, True, False]
+
+
+def answering(values: dict[str, float]) -> Any:
+    def answer(task: Task) -> Payload:
+        sent = task.payload["weights"]
+        return {"weights": Tensors({n: a + np.float32(values[task.client]) for n, a in sent.items()}), "correct": 1}
+
+    return answer
+
+
+def test_an_exchange_rejects_counts_and_names() -> None:
+    values = {"a": 1.0, "b": 2.0, "c": 1.0, "bad": -3e38, "d": 1.5}
+    federation = ScriptedFederation(list(values), answering(values))
+    federation.begin(1)
+    replies = federation.collect([Task(n, n, "job", {"weights": SENT}, 7, RETURNS) for n in values])
+    assert [one.task.client for one in replies] == ["a", "b", "c", "d"]
+    assert [one.task.client for one in replies.failures] == ["bad"]
+    assert federation.ledger.current.replies == {"used": 4, "late": 0, "stale": 0, "rejected": 1, "failed": 0}
+    account = federation.ledger.clients["bad"]
+    assert account.rejected == {"norm": 1} and account.used == 0
+    assert next(iter(federation.largest_updates())) == "bad"
+    federation.begin(2)
+    assert federation.largest_updates() == {}
+
+
+def test_the_share_of_rows_that_counts() -> None:
+    """The median of 4, 6, 10 and 1000 is 8: of 1000 rows 80 count."""
+    schema = Schema("table", (2,), ("a", "b"))
+    infos = [ClientInfo(str(n), {"train": n, "validation": 0, "test": 0}, schema) for n in (4, 6, 10, 1000)]
+    assert capped_shares(infos) == {"1000": 0.08}
+    assert capped_shares([]) == {}
