@@ -6,7 +6,10 @@ import os
 import sys
 from typing import Any
 
-from atoll.core.messages import Payload
+import numpy as np
+
+from atoll.clients import jobs
+from atoll.core.messages import Payload, Tensors
 from atoll.training.client import Client
 
 
@@ -38,4 +41,11 @@ def whose_process(payload: Payload, client: Client) -> Payload:
     return {"pid": os.getpid()}
 
 
-JOBS: dict[str, Any] = {job.__name__: job for job in (shout, leave, forget, no_table, whose_process)}
+def train_or_ruin(payload: Payload, client: Client) -> Payload:
+    """Training, but one client sends weights that would ruin the average."""
+    if client.data.name != payload["ruined_by"]:
+        return jobs.train(payload, client)
+    return {"weights": Tensors({name: np.full_like(array, 3e38) for name, array in payload["weights"].items()})}
+
+
+JOBS: dict[str, Any] = {job.__name__: job for job in (shout, leave, forget, no_table, whose_process, train_or_ruin)}

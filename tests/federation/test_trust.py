@@ -10,7 +10,7 @@ import pytest
 
 from atoll.core.checks import Count, OnGraph, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
-from atoll.federation.trust import NormRule, capped_shares, measured, returns_update
+from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, measured, returns_update
 from atoll.testing import ScriptedFederation
 
 SENT = Tensors({"w": np.ones((2, 2), np.float32), "b": np.zeros(2, np.float32)})
@@ -121,6 +121,69 @@ def test_an_exchange_rejects_counts_and_names() -> None:
     assert next(iter(federation.largest_updates())) == "bad"
     federation.begin(2)
     assert federation.largest_updates() == {}
+
+
+def struck(**outcomes: str) -> dict[str, str]:
+    """Per client its replies: g for a good one, r for a rejected one, f for a failed one."""
+    replies = []
+    for client, letters in outcomes.items():
+        errors = {"g": None, "r": "rejected, count: 7 is outside 0 to 5", "f": "broken"}
+        replies += [Reply(Task(client, client, "job", {}), error=errors[letter]) for letter in letters]
+    strikes = Strikes()
+    assert list(strikes.passed(replies)) == replies
+    return strikes.found
+
+
+def test_a_strike_is_an_exchange_in_which_all_replies_of_a_client_were_rejected() -> None:
+    assert struck(a="g", b="gg", c="r") == {"c": "count: 7 is outside 0 to 5"}
+    assert list(struck(a="g", b="rr", c="rg", d="f")) == ["b"]
+    assert struck(a="g", b="f") == {}
+
+
+def test_what_happens_to_most_clients_is_the_fault_of_none() -> None:
+    assert list(struck(a="g", b="r")) == ["b"]
+    assert struck(a="g", b="r", c="r") == struck(a="r") == struck(a="r", b="f") == {}
+
+
+def run_of(federation: ScriptedFederation, values: Sequence[str], rounds: range) -> list[list[str]]:
+    """The clients whose replies are good, round by round."""
+    good = []
+    for number in rounds:
+        federation.begin(number)
+        tasks = [Task(n, n, "job", {}, returns={"value": Count(5)}) for n in values]
+        good.append([one.task.client for one in federation.collect(tasks)])
+    return good
+
+
+def test_a_client_is_set_aside_after_its_strikes_also_after_a_resume() -> None:
+    names = ["a", "b", "bad"]
+
+    def federation() -> ScriptedFederation:
+        made = ScriptedFederation(names, lambda task: {"value": 7 if task.client == "bad" else 1})
+        made.robust = RobustSettings(strikes=2)
+        return made
+
+    one = federation()
+    assert run_of(one, names, range(1, 3)) == [["a", "b"]] * 2
+    assert one.newly_set_aside() == {"bad": "2 strikes; the last one: count: 7 is outside 0 to 5"}
+    assert one.newly_set_aside() == {}
+    account = one.ledger.clients["bad"]
+    assert (account.strikes, account.set_aside, account.rejected) == (2, 2, {"count": 2})
+    assert run_of(one, names, range(3, 5)) == [["a", "b"]] * 2
+    assert sum(task.client == "bad" for task in one.tasks) == 2
+    assert one.ledger.clients["bad"].asked == 2 and one.newly_set_aside() == {}
+    other = federation()
+    other.restore(one.snapshot())
+    other.ledger.restore(one.ledger.to_plain())
+    run_of(other, names, range(5, 7))
+    assert {task.client for task in other.tasks} == {"a", "b"}
+
+
+def test_without_a_number_of_strikes_every_client_is_asked() -> None:
+    made = ScriptedFederation(["a", "bad"], lambda task: {"value": 7 if task.client == "bad" else 1})
+    made.robust = RobustSettings(strikes=0)
+    run_of(made, ["a", "bad"], range(1, 9))
+    assert len(made.tasks) == 16 and made.ledger.clients["bad"].strikes == 8
 
 
 def test_the_share_of_rows_that_counts() -> None:

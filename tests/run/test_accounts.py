@@ -53,9 +53,11 @@ def test_clients_that_never_took_part_come_first_with_their_reason() -> None:
             "evil\x1b[2J": {"asked": 4, "used": 0, "failed": {error: 4}, "idle": 5},
             "fay": {"asked": 2, "used": 0, "stale": 2, "idle": 7},
             "gus": {"asked": 0, "used": 0, "idle": 9},
+            "hal": {"asked": 3, "used": 0, "rejected": {"norm": 3}, "strikes": 3, "set_aside": 4, "idle": 6},
         }
     )
     assert found == [
+        "client 'hal' was set aside in round 4: of 3 tasks 3 were rejected (updates out of all proportion)",
         "client 'evil\\x1b[2J' never took part: of 4 tasks 4 failed (all rows are of one class; leave it out)",
         "client 'fay' never took part: of 2 tasks 2 came too late",
         "client 'gus' was never asked",

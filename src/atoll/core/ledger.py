@@ -49,6 +49,8 @@ class ClientAccount:
     stale: int = 0
     rejected: dict[str, int] = field(default_factory=dict)  # by reason
     failed: dict[str, int] = field(default_factory=dict)  # by reason
+    strikes: int = 0  # exchanges in which all its replies were rejected, and those of most others were not
+    set_aside: int = 0  # the round since which it is not asked any more; 0: it is
 
     def count(self, fate: Fate, reason: str = "", number: int = 1) -> None:
         if fate == "rejected" or fate == "failed":
@@ -68,6 +70,8 @@ class ClientAccount:
             self.count("rejected", reason, number)
         for reason, number in other.failed.items():
             self.count("failed", reason, number)
+        self.strikes += other.strikes
+        self.set_aside = other.set_aside or self.set_aside
 
     def to_plain(self) -> dict[str, Any]:
         """Without what is zero."""
@@ -130,6 +134,20 @@ class Ledger:
         for account in self._accounts(client):
             account.count(old, number=-1)
             account.count(new, _short(reason))
+
+    def strike(self, client: str, most: int, number: int) -> bool:
+        """Count a strike in round `number`; whether it is the one after which the client is set aside (0: none is)."""
+        accounts = self._accounts(client)
+        for account in accounts:
+            account.strikes += 1
+        over = 0 < most <= self.clients[client].strikes and not self.clients[client].set_aside
+        if over:
+            for account in accounts:
+                account.set_aside = number
+        return over
+
+    def is_set_aside(self, client: str) -> bool:
+        return client in self.clients and self.clients[client].set_aside > 0
 
     def _accounts(self, client: str) -> list[ClientAccount]:
         if not client:

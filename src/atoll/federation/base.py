@@ -27,7 +27,7 @@ from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
-from atoll.federation.trust import NormRule, RobustSettings, capped_shares, returns_update
+from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, returns_update
 
 
 class Federation:
@@ -47,6 +47,7 @@ class Federation:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
         self.robust = robust or RobustSettings()
+        self._set_aside: dict[str, str] = {}  # not reported yet: client -> why
         self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
         self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
@@ -166,7 +167,17 @@ class Federation:
             replies = self.map(tasks)
         else:
             replies = self._exchange(tasks, takes_late, participating or len(tasks))
-        return Replies(self._within_norm(replies) if returns_update(tasks) else replies, clients, minimum, what)
+        if returns_update(tasks):
+            replies = self._within_norm(replies)
+        return Replies(self._with_strikes(replies), clients, minimum, what)
+
+    def _with_strikes(self, replies: Iterator[Reply]) -> Iterator[Reply]:
+        """The replies of an exchange, after which clients that were rejected too often are set aside."""
+        strikes = Strikes()
+        yield from strikes.passed(replies)
+        for client, reason in strikes.found.items():
+            if self.ledger.strike(client, self.robust.strikes, self.round):
+                self._set_aside[client] = f"{self.robust.strikes} strikes; the last one: {reason}"
 
     def _within_norm(self, replies: Iterator[Reply]) -> Iterator[Reply]:
         """The replies of an exchange, without updates that are out of all proportion."""
@@ -274,6 +285,11 @@ class Federation:
         """What the engine adds to the round's event, beyond the ledger."""
         unexpected = self._dispatcher.unexpected
         return {**({"unexpected_replies": list(unexpected)} if unexpected else {}), **self._clock.events()}
+
+    def newly_set_aside(self) -> dict[str, str]:
+        """The clients that were set aside since the last call, and why."""
+        found, self._set_aside = self._set_aside, {}
+        return found
 
     def snapshot(self) -> Payload:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""

@@ -220,6 +220,9 @@ class Dispatcher:
         if task.client not in self._known:
             self.done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
             return order
+        if self.ledger.is_set_aside(task.client):
+            self.done[order] = Reply(task, error="set aside after too many rejected replies", round=self.round)
+            return order
         size = 0 if task.test_evaluation else wire.size(task.payload, self.cache.of(task.client))
         if not task.test_evaluation:
             self.ledger.sent(task.client, size)

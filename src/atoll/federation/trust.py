@@ -1,5 +1,7 @@
 """What the replies of an exchange say about their clients, beyond what each reply shows by itself.
 
+Clients whose replies are rejected again and again are set aside: their tasks are not sent any more (`Strikes`).
+
 The norm rule, always on: an update is rejected if one of its blocks (tensors) has a root mean square beyond `FACTOR`
 times the usual one of its exchange. The usual one is the larger of two medians: of this block over the replies that
 hold it, where they are at least three, and of the whole update over all replies. So one client cannot move it far, and
@@ -19,7 +21,7 @@ from statistics import median
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.core.checks import TensorsLike
 from atoll.core.messages import ClientInfo, Reply, Task, Tensors
@@ -27,6 +29,7 @@ from atoll.core.messages import ClientInfo, Reply, Task, Tensors
 FACTOR = 100.0
 FEWEST = 3  # updates without which there is no rule
 HELD = 256 * 2**20  # bytes of updates that wait for the rest of their exchange
+REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
 CAP = 10  # times the median of all clients' rows
 
 ClientWeights = Literal["rows", "capped", "equal"]
@@ -40,6 +43,8 @@ class RobustSettings(BaseModel):
 
     # What a client counts for in an average: its rows, its rows up to ten times the median of all clients, or 1.
     client_weights: ClientWeights = "capped"
+    # Exchanges in which all replies of a client were rejected, after which it is not asked any more; 0: it always is.
+    strikes: int = Field(default=5, ge=0)
 
 
 def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:
@@ -47,6 +52,30 @@ def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:
     sizes = {info.name: info.sizes["train"] for info in clients}
     cap = CAP * median(sizes.values()) if sizes else 0.0
     return {name: cap / size for name, size in sizes.items() if size > cap > 0}
+
+
+class Strikes:
+    """Serves one exchange: `passed` gives its replies, and `found` is then the clients that get a strike, and why.
+
+    A strike is an exchange in which all replies of a client were rejected. Where those of more than half of the clients
+    were, the cause is not theirs: a learning rate that is too high makes every client's weights infinite.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def passed(self, replies: Iterable[Reply]) -> Iterator[Reply]:
+        good: set[str] = set()
+        bad: dict[str, str] = {}
+        for reply in replies:
+            if reply.ok:
+                good.add(reply.task.client)
+            elif reply.error is not None and reply.error.startswith(REJECTED):
+                bad[reply.task.client] = reply.error.removeprefix(REJECTED)
+            yield reply
+        struck = {client: reason for client, reason in bad.items() if client not in good}
+        if 2 * len(struck) <= len(good | bad.keys()):
+            self.found = struck
 
 
 def returns_update(tasks: Iterable[Task]) -> bool:
@@ -112,7 +141,7 @@ class NormRule:
                     reason = f"norm: an update of {value:.3g} in {block[0]!r}, where {known[block]:.3g} is usual"
                     break
             if reason is not None:
-                reply = replace(reply, payload={}, error=f"rejected, {reason}")
+                reply = replace(reply, payload={}, error=f"{REJECTED}{reason}")
                 self._rejected(reply)
             yield reply
 

@@ -239,6 +239,7 @@ def show_clients(console: Console, run: Run) -> None:
     counts: dict[str, list[int]] = {}
     for word in ("asked", "used", "late", "stale", "rejected", "failed"):
         counts[word] = [_number(getattr(account_of(clients[name]), word)) for name in names]
+    counts["strikes"] = [account_of(clients[name]).strikes for name in names]
     counts["idle"] = [int(clients[name]["idle"]) for name in names]
     needed = [Column("client", names, left=True, widest=24)]
     needed += [

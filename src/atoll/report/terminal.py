@@ -41,6 +41,9 @@ class LiveProgress:
         text = f"round {number} failed ({attempt} of {patience}): {printable(reason)}"
         self._console.print(text, style="yellow", markup=False, highlight=False)
 
+    def client_set_aside(self, number: int, client: str, reason: str) -> None:
+        self._console.print(_set_aside(number, client, reason), style="yellow", markup=False, highlight=False)
+
     def close(self) -> None:
         self._bar.stop()
 
@@ -60,12 +63,15 @@ class PlainProgress:
         text = f"round {number} failed ({attempt} of {patience}): {printable(reason)}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    def client_set_aside(self, number: int, client: str, reason: str) -> None:
+        self._console.print(_set_aside(number, client, reason), markup=False, highlight=False, soft_wrap=True)
+
     def close(self) -> None:
         pass
 
 
 class NoProgress(PlainProgress):
-    """`--quiet`: only failed rounds."""
+    """`--quiet`: only failed rounds and clients that are set aside."""
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
         pass
@@ -98,6 +104,10 @@ def amount(count: float) -> str:
     while count >= 1000 and power < len(UNITS) - 1:
         count, power = count / 1000, power + 1
     return f"{count:.0f} {UNITS[0]}" if power == 0 else f"{count:.1f} {UNITS[power]}"
+
+
+def _set_aside(number: int, client: str, reason: str) -> str:
+    return f"round {number}: client {printable(repr(client))} is set aside ({printable(reason)})"
 
 
 def _words(metrics: dict[str, Any], total: Account) -> str:

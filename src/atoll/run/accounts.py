@@ -40,8 +40,14 @@ def clients_so_far(events: Iterable[Plain]) -> dict[str, dict[str, Any]]:
 
 
 def client_problems(clients: Mapping[str, Plain]) -> list[str]:
-    """Sentences about clients that never took part, then about those whose replies were not all used."""
+    """Sentences about clients that were set aside, that never took part, or whose replies were not all used."""
     accounts = {name: account_of(plain) for name, plain in clients.items()}
+    aside = [
+        f"client {name!r} was set aside in round {own.set_aside}: of {own.asked} tasks {_outcomes(own)}"
+        for name, own in accounts.items()
+        if own.set_aside
+    ]
+    accounts = {name: own for name, own in accounts.items() if not own.set_aside}
     never = [
         f"client {name!r} never took part: of {own.asked} tasks {_outcomes(own) or 'none was answered'}"
         for name, own in accounts.items()
@@ -55,7 +61,7 @@ def client_problems(clients: Mapping[str, Plain]) -> list[str]:
     partly = {name: own for name, own in accounts.items() if not own.useless and (own.rejected or own.failed)}
     ranked = sorted(partly, key=lambda name: -_lost(partly[name]))
     lost = [f"client {name!r}: of {partly[name].asked} tasks {_outcomes(partly[name])}" for name in ranked]
-    return never + _starved(accounts) + lost
+    return aside + never + _starved(accounts) + lost
 
 
 def _starved(accounts: Mapping[str, ClientAccount]) -> list[str]:

@@ -29,7 +29,8 @@ CHECKPOINT_SHARE = 20  # checkpoints may take 1/20 of the time
 class Watcher(Protocol):
     """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one.
 
-    An exception that it raises ends the run, which can be resumed.
+    An exception that it raises ends the run, which can be resumed. It may also have `client_set_aside(number, client,
+    reason)`: in round `number` a client was set aside for the rest of the run.
     """
 
     def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None:
@@ -40,6 +41,14 @@ class Watcher(Protocol):
 
     def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
         """Too few clients replied in round `number`; after `patience` attempts the run pauses."""
+
+
+def report_set_aside(watcher: Watcher | None, number: int, clients: Mapping[str, str]) -> None:
+    """Tell a watcher of the clients that were set aside in a round, if it wants to know."""
+    report = getattr(watcher, "client_set_aside", None)
+    if report is not None:
+        for client, reason in clients.items():
+            report(number, client, reason)
 
 
 @dataclass
@@ -128,6 +137,7 @@ class Loop:
                 reason, resumable = str(problem), not isinstance(problem, NotResumable)
                 self.directory.event(
                     {"round": number, "failed": reason, "attempt": attempt, "clients": self._clients_this_round()}
+                    | self._newly_set_aside(number)
                 )
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
@@ -165,11 +175,18 @@ class Loop:
         self.directory.event(
             {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds}
             | {"clients": self._clients_this_round()}
+            | self._newly_set_aside(state.round)
             | self.federation.engine_events(),
         )
         if self.watcher:
             total = self.federation.ledger.total()
             self.watcher.round_done(state.round, self.rounds, metrics, total, clock.seconds)
+
+    def _newly_set_aside(self, number: int) -> dict[str, Any]:
+        """For the event; the watcher is told, too."""
+        found = self.federation.newly_set_aside()
+        report_set_aside(self.watcher, number, found)
+        return {"set_aside": found} if found else {}
 
     def _finish(
         self, state: Any, value: dict[str, Any], clock: _Clock, tried: int, stopped: str | None

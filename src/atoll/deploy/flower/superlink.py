@@ -22,7 +22,7 @@ from atoll.errors import AtollError, ConfigError, Paused, SiteError
 from atoll.extras import require
 from atoll.federation.engines import Request
 from atoll.run.launch import Stop
-from atoll.run.loop import Watcher
+from atoll.run.loop import Watcher, report_set_aside
 from atoll.run.reader import Run, load
 from atoll.store.files import replace_file
 
@@ -265,4 +265,5 @@ class _Follower:
                 self._watcher.round_done(event["round"], rounds, event["metrics"], total, event["wall_seconds"])
             elif number >= self._seen:
                 self._watcher.round_failed(event["round"], event["failed"], event["attempt"], patience)
+            report_set_aside(self._watcher, event["round"], event.get("set_aside", {}))
         self._seen = len(events)
