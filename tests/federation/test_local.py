@@ -195,5 +195,8 @@ def test_scratch_folders_of_killed_processes_are_swept(monkeypatch: pytest.Monke
     (tmp_path / "atoll-scratch-notes").mkdir()  # not one of ours
     alive = tmp_path / f"atoll-scratch-{os.getppid()}-x"
     alive.mkdir()
-    mine = scratch_folder()
+    mine, lock = scratch_folder()
+    with lock:
+        scratch_folder()[1].release()
+        assert mine.exists()
     assert not left.exists() and alive.exists() and mine.exists() and (tmp_path / "atoll-scratch-notes").exists()

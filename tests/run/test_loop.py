@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,11 @@ from rich.console import Console
 
 import atoll
 from atoll.config import resolve
-from atoll.core.messages import Tensors
+from atoll.core.messages import Payload, Tensors
 from atoll.errors import ArchitectureError, ConfigError, DataError, Paused, RunDamaged, RunDirectoryError
 from atoll.methods.fedavg import FedAvg, FedAvgState
 from atoll.report.terminal import PlainProgress
+from atoll.rng import stream
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.store.checkpoints import Checkpoints
@@ -77,7 +79,9 @@ def test_without_any_checkpoint_it_begins_again(tmp_path: Path, whole: dict[str,
     begin(tmp_path / "run", 2)
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.unlink()
-    assert outcome(atoll.resume(tmp_path / "run", data=DATA)) == whole
+    with refused(RunDirectoryError, "checkpoints-missing", tmp_path / "run", "--accept-changes"):
+        atoll.resume(tmp_path / "run", data=DATA)
+    assert outcome(atoll.resume(tmp_path / "run", data=DATA, accept_changes=True)) == whole
 
 
 def test_a_damaged_checkpoint_costs_a_round_and_changes_nothing(tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -175,6 +179,44 @@ def test_a_checkpoint_after_such_a_step_is_finite(tmp_path: Path) -> None:
     assert all(np.isfinite(array).all() for array in found[1]["value"]["state"]["weights"].values())
 
 
+class Ruined(FedAvg):
+    """One client sends weights that would ruin the average."""
+
+    name: ClassVar[str] = "ruined"
+    job: ClassVar[str] = "odd_jobs:train_or_ruin"
+
+    def extras(self) -> Payload:
+        return {**super().extras(), "ruined_by": DATA.names[3]}
+
+
+def test_a_client_that_ruins_every_round_is_rejected_set_aside_and_named(tmp_path: Path) -> None:
+    """The others search on as if it did not exist, also over a stop."""
+    told: list[tuple[int, str, str]] = []
+
+    class Watcher:
+        def round_done(self, *_: object) -> None:
+            pass
+
+        def round_failed(self, *_: object) -> None:
+            raise AssertionError("no round may fail")
+
+        def client_set_aside(self, number: int, client: str, reason: str) -> None:
+            told.append((number, client, reason))
+
+    settings = {"robust": {"strikes": 2}}
+    run = atoll.search(Ruined, DATA, out=tmp_path / "run", watcher=Watcher(), settings=settings, **SHORT)
+    assert [(number, client) for number, client, _ in told] == [(2, DATA.names[3])] and "norm" in told[0][2]
+    assert [event.get("set_aside", {}).keys() for event in run.rounds] == [set(), {DATA.names[3]}, set(), set()]
+    account = run.clients[DATA.names[3]]
+    assert account["rejected"] == {"norm": 2} and account["strikes"] == 2 and account["set_aside"] == 2
+    assert any("set aside in round 2" in text for text in run.problems)
+    raw = {"method": f"{Ruined.__module__}:Ruined", "data": {"name": "in-memory"}, "engine": {"workers": 0}}
+    experiment = resolve({**raw, **settings, "Ruined": {"rounds": 4}})
+    with refused(Paused, "run-stopped"):
+        launch.start(experiment, tmp_path / "two", data=DATA, stop=lambda: len(load(tmp_path / "two").rounds) >= 2)
+    assert outcome(atoll.resume(tmp_path / "two", data=DATA)) == outcome(run)
+
+
 # -- what has changed between two sittings ------------------------------------------------------------------------
 
 
@@ -200,6 +242,109 @@ def test_a_changed_world_is_refused_with_the_field(tmp_path: Path, part: str, ke
     with refused(RunDirectoryError, "run-changed", f"{part}.{key}", "'other'", "--accept-changes"):
         atoll.resume(path, data=DATA)
     assert launch.resume(path, data=DATA, accept_changes=True).finished
+
+
+@pytest.mark.parametrize("name", ["config.toml", "manifest.json", "preparation.json"])
+def test_an_edited_file_is_named_and_may_be_accepted(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    begin(path, 1)
+    text = (path / name).read_text()
+    (path / name).write_text(text.replace("seed = 1", "seed = 2") if name == "config.toml" else text + "\n")
+    with refused(RunDirectoryError, "file-changed", path, name, "--accept-changes"):
+        atoll.resume(path, data=DATA)
+    run = launch.resume(path, data=DATA, accept_changes=True)
+    assert run.finished and run.changed_files == []
+
+
+def test_settings_that_atoll_replaced_are_no_change(tmp_path: Path) -> None:
+    """A run that goes further than was planned, and is killed before its next checkpoint."""
+    path = tmp_path / "run"
+    begin(path, 2)
+    older = {file: file.read_bytes() for file in (path / "checkpoints").iterdir()}
+    stop = lambda: True  # noqa: E731
+    with refused(Paused, "run-stopped"):
+        launch.resume(path, data=DATA, rounds=6, stop=stop)
+    for file in (path / "checkpoints").iterdir():
+        file.unlink()
+    for file, data in older.items():
+        file.write_bytes(data)
+    assert len(atoll.resume(path, data=DATA).rounds) == 6
+    (path / "config.toml").write_text((path / "config.toml").read_text() + "# edited\n")
+    assert load(path).changed_files == ["config.toml"]
+    assert any("config.toml was changed" in text for text in load(path).problems)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 5000])
+@pytest.mark.parametrize("name", ["result.json", "manifest.json"])
+def test_a_broken_file_is_one_line(
+    tmp_path_factory: pytest.TempPathFactory, finished: Path, name: str, text: str
+) -> None:
+    path = tmp_path_factory.mktemp("broken") / "run"
+    shutil.copytree(finished, path)
+    (path / name).write_text(text)
+    with pytest.raises(RunDamaged, match=name):
+        atoll.resume(path, data=DATA, rounds=5)
+    with pytest.raises(RunDamaged, match=name):
+        run = load(path)
+        _ = run.problems, repr(run), run.recommended
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("finished") / "run"
+    atoll.search("fedavg", DATA, out=path, **SHORT)
+    return path
+
+
+def test_a_symbolic_link_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with refused(RunDirectoryError, "run-is-a-link", tmp_path / "link"):
+        atoll.search("fedavg", DATA, out=tmp_path / "link", **SHORT)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    begin(tmp_path / "run", 1)
+    (tmp_path / "run" / "events.jsonl").rename(tmp_path / "elsewhere" / "events.jsonl")
+    (tmp_path / "run" / "events.jsonl").symlink_to(tmp_path / "elsewhere" / "events.jsonl")
+    with refused(RunDirectoryError, "run-is-a-link", "events.jsonl"):
+        atoll.resume(tmp_path / "run", data=DATA)
+
+
+def noticed(path: Path) -> bool:
+    """Whether reading the run and its networks, or its list of problems, shows that a file is not as it was."""
+    try:
+        run = load(path)
+        _ = run.result, run.history, run.classes
+        for entry in run.result["candidates"]:
+            run.load_model(entry["id"])
+        return any("changed or removed" in text for text in run.problems)
+    except RunDamaged:
+        return True
+
+
+def content(path: Path) -> Any:
+    run = load(path)
+    return run.result, run.history, run.classes, run.manifest
+
+
+def test_flipped_bits_are_noticed_or_harmless(tmp_path: Path, finished: Path) -> None:
+    """In every file that a reader of a finished run uses, at random places."""
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    assert not noticed(path)
+    before, rng = content(path), stream(1, "flips")
+    files = ["result.json", "events.jsonl", "manifest.json", "preparation.json", "config.toml"]
+    files += [str(file.relative_to(path)) for file in (path / "models").glob("*.safetensors")][:1]
+    for name in files:
+        data = (path / name).read_bytes()
+        for _ in range(20):
+            flipped = bytearray(data)
+            flipped[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+            (path / name).write_bytes(flipped)
+            assert noticed(path) or content(path) == before, name
+        (path / name).write_bytes(data[: len(data) // 2])
+        assert noticed(path), name
+        (path / name).write_bytes(data)
+    assert not noticed(path)
 
 
 def test_threads_of_this_process_do_not_matter(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_damage_is_said(copy: Path) -> None:
 
 def with_evil_names(copy: Path) -> Run:
     result = json.loads((copy / "result.json").read_text())
+    del result["digest"]
     result["candidates"][0]["id"] = EVIL
     result["candidates"][0]["picks"] = [EVIL]
     result["candidates"][0]["objectives"] = {EVIL: 1.0}

@@ -31,6 +31,7 @@ from atoll.federation.executor import TaskEncoder, perform, stream_name, words
 from atoll.federation.journal import Journal
 from atoll.federation.transport import Envelope, Outcome, Transport
 from atoll.federation.worker import read_frame, widen_pipe, write_frame
+from atoll.store.lock import Lock, hold, owner
 from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class WorkerTransport(Transport):
 
     def __init__(self, data: Federated, seed: int, count: int, device: str, preload: Sequence[str] = ()) -> None:
         self.window = 2 * count + 2
-        self._scratch = scratch_folder()
+        self._scratch, self._lock = scratch_folder()
         data.save(self._scratch)
         self._settings: Payload = {"data": str(self._scratch), "seed": seed, "device": device, "preload": list(preload)}
         self._selector = selectors.DefaultSelector()
@@ -158,6 +159,7 @@ class WorkerTransport(Transport):
         self._workers = []
         self._selector.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        self._lock.release()
 
     def _wait_for_workers(self) -> None:
         """Once, before the first task: importing takes seconds, which belong to no round."""
@@ -277,24 +279,17 @@ class _Worker:
                 end.close()
 
 
-def scratch_folder() -> Path:
-    """A folder for this process's shared data; folders of processes that were killed are removed."""
+def scratch_folder() -> tuple[Path, Lock]:
+    """A folder for this process's shared data, and its lock; folders of processes that were killed are removed.
+
+    The lock says whether the owner lives, also where it is in another container, whose processes have other numbers.
+    """
     root = Path(tempfile.gettempdir())
     for old in root.glob("atoll-scratch-*"):
-        owner = old.name.split("-")[2]
-        if owner.isdigit() and not _alive(int(owner)):
+        if (old / "lock").is_file() and old.stat().st_uid == os.getuid() and owner(old) is None:
             shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"atoll-scratch-{os.getpid()}-", dir=root))
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
+    folder = Path(tempfile.mkdtemp(prefix=f"atoll-scratch-{os.getpid()}-", dir=root))
+    return folder, hold(folder, "a scratch folder")
 
 
 def open_engine(request: Request) -> Engine:

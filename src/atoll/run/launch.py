@@ -115,6 +115,7 @@ def resume(
             links = _links(experiment, engine, data_dir)
             if not accept_changes:
                 _refuse_changes(path, manifest, _manifest(experiment, engine, links))
+                directory.refuse_changes()
             if rounds is not None:
                 directory.reconfigure(dump(experiment))
             _run(experiment, engine, links, manifest.get("run", ""), directory, watcher, stop)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.errors import RunDamaged, RunDirectoryError, nearest
 from atoll.run.accounts import client_problems, clients_so_far, network_problems
-from atoll.store.directory import SCHEMA
+from atoll.store.directory import SCHEMA, reconfigured
+from atoll.store.integrity import changed_files, checked_lines, listed_files, unsealed
 from atoll.store.models import Model, load_model
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ def load(path: str | Path) -> Run:
             code="old-run-directory",
         )
     return run
+
+
+class _Fields(dict[str, Any]):
+    """A file's fields; one that is missing is said in one line."""
+
+    def __init__(self, values: dict[str, Any], place: Path) -> None:
+        super().__init__(values)
+        self._place = place
+
+    def __missing__(self, key: str) -> Any:
+        raise RunDamaged(f"{self._place}: it has no {key!r}; restore the file from a copy", code="file-damaged")
 
 
 class Run:
@@ -78,19 +90,29 @@ class Run:
             raise RunDirectoryError(
                 f"{self.path}: no result yet; continue it with `atoll resume {self.path}`", code="no-result-yet"
             )
-        return self._json("result.json")
+        found = self._json("result.json")
+        found.pop("digests", None)  # see `changed_files`
+        return found
+
+    @property
+    def changed_files(self) -> list[str]:
+        """Files of a finished run that are not as they were at its end."""
+        recorded = dict(self._json("result.json").get("digests", {})) if self.finished else {}
+        last = recorded.pop("events.jsonl", None)
+        found = changed_files(self.path, recorded, reconfigured(self.path))
+        file = self.path / "events.jsonl"
+        if last is not None and (not file.exists() or checked_lines(file.read_bytes(), file)[1] != last):
+            found.append("events.jsonl")
+        return found
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """The events of all rounds, failed ones included. An incomplete last line is left out."""
+        file = self.path / "events.jsonl"
         try:
-            *lines, _ = (self.path / "events.jsonl").read_bytes().split(b"\n")
+            return checked_lines(file.read_bytes(), file)[0]
         except FileNotFoundError:
             return []  # the run has just started
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as problem:
-            raise RunDamaged(f"{self.path}: events.jsonl cannot be read ({problem})", code="file-damaged") from None
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -111,7 +133,9 @@ class Run:
     def problems(self) -> list[str]:
         """One sentence each for what a reader should know: clients that never took part or whose replies were not all
         used, with the reasons; a search that was cut short; a recommended network that is no better than chance."""
-        found = client_problems(self.clients)
+        changed = self.changed_files
+        found = [f"{listed_files(changed)} changed or removed after the end of the run"] if changed else []
+        found += client_problems(self.clients)
         entry = self._entries().get(self.recommended) if self.finished else None
         return found if entry is None else found + network_problems(entry, self.recommended, self.classes)
 
@@ -204,12 +228,14 @@ class Run:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            value: dict[str, Any] = json.loads((self.path / name).read_bytes())
+            value = json.loads((self.path / name).read_bytes())
         except FileNotFoundError:
             raise RunDamaged(f"{self.path}: {name} is missing", code="file-missing") from None
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise RunDamaged(f"{self.path}: {name} cannot be read ({problem})", code="file-damaged") from None
-        return value
+        if not isinstance(value, dict):
+            raise RunDamaged(f"{self.path}: {name} is not a table", code="file-damaged")
+        return _Fields(unsealed(value, self.path / name), self.path / name)
 
     def __repr__(self) -> str:
         done = len(self.rounds)

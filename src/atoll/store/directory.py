@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,10 +15,22 @@ from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.preparation.value import Preparation
 from atoll.store.checkpoints import Checkpoints
 from atoll.store.files import is_temporary, remove_temporary_files, replace_file
+from atoll.store.integrity import (
+    DESCRIBING,
+    changed_files,
+    checked_lines,
+    digests_of,
+    line,
+    listed_files,
+    sealed,
+    unsealed,
+)
 from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
 SCHEMA = 3  # of the files of a run directory; the manifest, the result and the pointers carry it
+EVENTS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+RECONFIGURED = "reconfigured.json"
 RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
 INCOMPLETE_START = {
     "lock",
@@ -36,13 +49,15 @@ class RunDirectory:
         (path / "models").mkdir(exist_ok=True)
         remove_temporary_files(path / "models")
         self.checkpoints = Checkpoints(path / "checkpoints")
-        self._events = open(path / "events.jsonl", "ab")  # noqa: SIM115 (open until `close`)
+        self._events = os.fdopen(os.open(path / "events.jsonl", EVENTS, 0o666), "ab")
+        self._sum = ""  # of the last event
         self._snapshot_files = [self._earlier_snapshots()]
 
     @classmethod
     def create(cls, path: Path, config: str, manifest: Mapping[str, Any], preparation: Preparation) -> RunDirectory:
         """A new run. The folder must be missing or empty: no existing file is ever overwritten."""
         try:
+            _refuse_links(path)
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
             lock = lock_run(path)
@@ -69,28 +84,53 @@ class RunDirectory:
                 f"{path}: not a run directory (it has no config.toml); see `atoll run --help`",
                 code="not-a-run-directory",
             )
+        _refuse_links(path)
         return cls(path, lock_run(path))
 
     def reconfigure(self, config: str) -> None:
         """Replace the settings of the run, for this process and for later ones."""
+        # First: a process that is killed between the two must not find a change that no one has asked for.
+        digest = hashlib.sha256(config.encode()).hexdigest()
+        replace_file(self.path / RECONFIGURED, _json(sealed({"config.toml": digest})))
         replace_file(self.path / "config.toml", config.encode())
+
+    def refuse_changes(self) -> None:
+        """A run continues with the files that it was started with, and from its own checkpoints."""
+        found = self.checkpoints.read()
+        if found is None:
+            if os.fstat(self._events.fileno()).st_size:
+                raise RunDirectoryError(
+                    f"{self.path}: its checkpoints are missing, although it has events; restore the folder "
+                    "checkpoints, or begin again from the first round with --accept-changes",
+                    code="checkpoints-missing",
+                )
+            return
+        changed = changed_files(self.path, found[1].get("files", {}), reconfigured(self.path))
+        if changed:
+            raise RunDirectoryError(
+                f"{self.path}: {listed_files(changed)} changed or removed since the last checkpoint; restore the file, "
+                "or continue all the same with --accept-changes",
+                code="file-changed",
+            )
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Append one line. It is durable after the next checkpoint."""
-        self._events.write(json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+        text, self._sum = line(event, self._sum)
+        self._events.write(text)
         self._events.flush()
 
     def checkpoint(self, number: int, value: Mapping[str, Any]) -> None:
         """Save a checkpoint together with the current length of the event log."""
         os.fsync(self._events.fileno())
         length = os.fstat(self._events.fileno()).st_size
-        self.checkpoints.write(number, {"events": length, "value": dict(value)})
+        self.checkpoints.write(number, {"events": length, "value": dict(value), "files": digests_of(self.path)})
 
     def last_checkpoint(self) -> dict[str, Any] | None:
         """The newest intact checkpoint. Later events are removed from the log, because they will be repeated."""
         found = self.checkpoints.read()
         if found is None:
             self._events.truncate(0)
+            self._sum = ""
             return None
         _, saved = found
         if os.fstat(self._events.fileno()).st_size < saved["events"]:
@@ -99,6 +139,8 @@ class RunDirectory:
                 code="events-too-short",
             )
         self._events.truncate(saved["events"])
+        file = self.path / "events.jsonl"
+        self._sum = checked_lines(file.read_bytes(), file)[1]
         value: dict[str, Any] = saved["value"]
         return value
 
@@ -106,7 +148,7 @@ class RunDirectory:
         """Publish models under their picks. The pointer file is replaced atomically."""
         names = {pick: save_model(self.path / "models", model) for pick, model in models.items()}
         pointer = {"schema": SCHEMA, "round": round_number, "models": names}
-        replace_file(self.path / "models" / "current.json", _json(pointer))
+        replace_file(self.path / "models" / "current.json", _json(sealed(pointer)))
         self._snapshot_files.append(set(names.values()))
         if len(self._snapshot_files) > RETAINED_SNAPSHOTS:
             retained = set().union(*self._snapshot_files[-RETAINED_SNAPSHOTS:])
@@ -116,7 +158,12 @@ class RunDirectory:
     def _earlier_snapshots(self) -> set[str]:
         """Snapshots of the run before it was resumed; they are removed like any other snapshot."""
         result = self.path / "result.json"
-        final = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
+        try:
+            final = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise RunDamaged(
+                f"{result}: it cannot be read; remove it, and `atoll resume` writes it again", code="file-damaged"
+            ) from None
         return {
             file.name for file in (self.path / "models").glob("*.safetensors") if f"models/{file.name}" not in final
         }
@@ -126,14 +173,15 @@ class RunDirectory:
         return f"models/{save_model(self.path / 'models', model)}"
 
     def result(self, result: Mapping[str, Any]) -> None:
-        replace_file(self.path / "result.json", _json({"schema": SCHEMA, **result}))
+        digests = {**digests_of(self.path), "events.jsonl": self._sum}
+        replace_file(self.path / "result.json", _json(sealed({"schema": SCHEMA, **result, "digests": digests})))
 
     def discard(self) -> None:
         """Remove the run's files, and its folder if that is empty then, unless there is a checkpoint."""
         if self.last_checkpoint() is None:
             for name in ("models", "checkpoints", "journal"):
                 shutil.rmtree(self.path / name, ignore_errors=True)
-            for name in ("config.toml", "manifest.json", "preparation.json", "events.jsonl", "lock"):
+            for name in (*DESCRIBING, "events.jsonl", "lock"):
                 (self.path / name).unlink()
             with suppress(OSError):
                 self.path.rmdir()
@@ -147,6 +195,27 @@ class RunDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def reconfigured(path: Path) -> dict[str, str]:
+    """The digest of settings that Atoll itself has replaced, if it has."""
+    try:
+        found: dict[str, str] = unsealed(json.loads((path / RECONFIGURED).read_bytes()), path / RECONFIGURED)
+        return found
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError):
+        raise RunDamaged(f"{path / RECONFIGURED}: it cannot be read; remove it", code="file-damaged") from None
+
+
+def _refuse_links(path: Path) -> None:
+    """Nothing is written through a symbolic link in place of a run directory or of one of its folders or files."""
+    for place in (path, *(path / name for name in ("models", "checkpoints", "journal", "events.jsonl"))):
+        if place.is_symlink():
+            raise RunDirectoryError(
+                f"{place}: it is a symbolic link, which a run does not write through; name the folder itself",
+                code="run-is-a-link",
+            )
 
 
 def _refuse_used(path: Path) -> None:

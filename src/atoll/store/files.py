@@ -9,7 +9,8 @@ from pathlib import Path
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically and durably: write a temporary file, flush it, rename it, flush the folder."""
     temporary = path.with_name(f".{path.name}.new")
-    with open(temporary, "wb") as file:
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "xb") as file:  # a new file: a symbolic link that someone put there is not followed
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
