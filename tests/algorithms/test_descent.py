@@ -15,7 +15,7 @@ def test_a_missing_tensor_counts_as_zero() -> None:
     mean = GradientMean()
     mean.add({"a": np.array([2.0], np.float32), "b": np.array([4.0], np.float32)})
     mean.add({"a": np.array([4.0], np.float32)})
-    found = mean.result()
+    found = mean.gradient()
     assert mean.count == 2 and found["a"].tolist() == [3.0] and found["b"].tolist() == [2.0]
     assert found["a"].dtype == np.float32
 
@@ -25,7 +25,7 @@ def test_what_was_added_is_not_changed() -> None:
     mean = GradientMean()
     for _ in range(2):
         mean.add({"a": first})
-    assert mean.result()["a"].tolist() == [1.0] and first.tolist() == [1.0]
+    assert mean.gradient()["a"].tolist() == [1.0] and first.tolist() == [1.0]
 
 
 def test_lengths_by_hand() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atoll import spaces
-from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
+from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, fresh, train_models
 from atoll.core import wire
 from atoll.core.checks import OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
@@ -199,3 +199,13 @@ def test_the_upload_is_wire_legal_and_small() -> None:
     data = wire.encode({"weights": after.weights})
     found = wire.decode(data)["weights"]
     assert all(np.array_equal(found[name], after.weights[name]) for name in found)
+
+
+def test_the_median_of_the_clients_own_errors_by_hand() -> None:
+    """Errors of 0.2, 0.4 and 1.0 (a liar with most of the rows): 0.4 is the median, 0.95 the mean over rows."""
+    robust, plain = Counted(median=True), Counted()
+    for correct, rows in ((8, 10), (6, 10), (0, 260)):
+        robust.add({"correct": correct}, rows)
+        plain.add({"correct": correct}, rows)
+    assert robust.error() == pytest.approx(0.4) and plain.error() == pytest.approx(0.95)
+    assert robust.to_plain() == plain.to_plain()

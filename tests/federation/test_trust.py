@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.algorithms.aggregation import GradientMean, Mean
+from atoll.algorithms.robust import Rule
 from atoll.core.checks import Count, OnGraph, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
+from atoll.errors import ConfigError
 from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, measured, returns_update
 from atoll.testing import ScriptedFederation
+from refusals import refused
 
 SENT = Tensors({"w": np.ones((2, 2), np.float32), "b": np.zeros(2, np.float32)})
 RETURNS = {"weights": TensorsLike.of(SENT, "values"), "correct": Count(5)}
@@ -192,3 +196,22 @@ def test_the_share_of_rows_that_counts() -> None:
     infos = [ClientInfo(str(n), {"train": n, "validation": 0, "test": 0}, schema) for n in (4, 6, 10, 1000)]
     assert capped_shares(infos) == {"1000": 0.08}
     assert capped_shares([]) == {}
+
+
+def test_robust_rules_are_refused_with_two_clients() -> None:
+    RobustSettings().refuse_too_few(1)
+    RobustSettings(models="median", fitness="median").refuse_too_few(3)
+    for settings in (RobustSettings(models="median"), RobustSettings(clip=2.0), RobustSettings(fitness="median")):
+        with refused(ConfigError, "too-few-clients", "robust.", "2 clients", "3"):
+            settings.refuse_too_few(2)
+
+
+@pytest.mark.parametrize("rule", ["trimmed_mean", "median", "geometric_median"])
+def test_a_federation_averages_by_its_settings(rule: Rule) -> None:
+    federation = ScriptedFederation(["a"], answering({}))
+    assert isinstance(federation.mean(SENT), Mean) and isinstance(federation.gradient_mean(), GradientMean)
+    federation.robust = RobustSettings(models=rule)
+    mean = federation.mean(SENT)
+    for value in (1.0, 1.0, 1.0, 1.0, -1e6):
+        mean.add(Tensors({name: array + np.float32(value) for name, array in SENT.items()}), 10**6)
+    assert np.allclose(mean.result()["w"], 2.0, atol=1e-3)

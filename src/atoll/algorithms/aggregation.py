@@ -140,7 +140,7 @@ class GradientMean:
                 self._sums[name] = array.astype(np.float64)
         self.count += 1
 
-    def result(self) -> Gradient:
+    def gradient(self) -> Gradient:
         """The mean gradient of every tensor that occurred in at least one reply."""
         return {name: (total / self.count).astype(np.float32) for name, total in self._sums.items()}
 

@@ -21,12 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
+from atoll.algorithms.robust import RobustMean
 from atoll.clients import jobs
 from atoll.clients.evaluation import statistics_check
 from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
@@ -136,7 +138,7 @@ def train_models(
     tasks = [_train_task(running[name], info, training, rounds_done) for name in asked for info in asked[name]]
     owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
     rows = {info.name: trained_rows(info, training.extras) for group in asked.values() for info in group}
-    sums = {name: _Sum() for name in running}
+    sums = {name: _Sum(federation.mean(running[name].weights)) for name in running}
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         name = owner[reply.task.id]
@@ -160,9 +162,13 @@ class Counted:
     rows: int = 0
     confusion: Confusion | None = None  # if it was asked for
     statistics: Tensors = field(default_factory=lambda: Tensors({}))  # of batch norm, if they were asked for
+    median: bool = False  # the error is the median of the clients' own, see `robust.fitness`
+    each: list[Counted] = field(default_factory=list)  # the clients' own counts, if the median is asked for
 
     def error(self, objective: Objective = "error") -> float:
         """What a search minimises; 1 without rows, and for a model that has diverged."""
+        if self.each:
+            return median(own.error(objective) for own in self.each)
         if self.confusion is not None:
             return objective_error(objective, self.confusion)
         return 1.0 - self.correct / self.rows if self.rows else 1.0
@@ -180,6 +186,10 @@ class Counted:
         return cls(**plain)
 
     def add(self, payload: Payload, rows: int) -> None:
+        if self.median:
+            own_counts = Counted()
+            own_counts.add({name: value for name, value in payload.items() if name != "statistics"}, rows)
+            self.each.append(own_counts)
         self.rows += rows
         if "confusion" in payload:
             found: Confusion = payload["confusion"]
@@ -208,7 +218,8 @@ def count_correct(
     """
     tasks, owner = [], {}
     sizes: dict[str, int] = {}
-    counts = {model.name: Counted() for model in models}
+    robust = federation.median_fitness and part == "validation"
+    counts = {model.name: Counted(median=robust) for model in models}
     for model in models:
         asked = [info for info in (own or {}).get(model.name, holders) if info.sizes[part]]
         sizes |= {info.name: info.sizes[part] for info in asked}
@@ -251,7 +262,7 @@ def _train_task(model: FederatedModel, info: ClientInfo, training: LocalTraining
 class _Sum:
     """What the replies for one model add up to."""
 
-    mean: Mean = field(default_factory=Mean)
+    mean: Mean | RobustMean
     connections: float = 0.0
     correct: int = 0
     rows: int = 0

@@ -20,8 +20,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from atoll.algorithms.aggregation import Average, GradientMean, Mean, PartialMean
+from atoll.algorithms.robust import RobustGradient, RobustMean
 from atoll.core.ledger import Fate, Ledger
-from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task
+from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task, Tensors
 from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
@@ -88,6 +90,26 @@ class Federation:
     def _shares(self) -> dict[str, float]:
         """Of the clients as they joined: what they report later changes nothing."""
         return capped_shares(self._clients)
+
+    def mean(self, start: Tensors | None) -> Mean | RobustMean:
+        """What averages whole models that started from `start` (None: changes), by `robust.models`."""
+        averaging = self.robust.averaging
+        return Mean() if averaging.plain else RobustMean(averaging, start)
+
+    def partial_mean(self, master: Tensors, average: Average) -> PartialMean | RobustMean:
+        """The same for models that are parts of a master."""
+        averaging = self.robust.averaging
+        return PartialMean(master, average) if averaging.plain else RobustMean(averaging, master, partial=True)
+
+    def gradient_mean(self) -> GradientMean | RobustGradient:
+        """The same for gradients of sub-models."""
+        averaging = self.robust.averaging
+        return GradientMean() if averaging.plain else RobustGradient(averaging)
+
+    @property
+    def median_fitness(self) -> bool:
+        """Whether the error that a search minimises is the median of the clients' own, by `robust.fitness`."""
+        return self.robust.fitness == "median"
 
     def test_holders(self) -> list[ClientInfo]:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""

@@ -23,8 +23,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
 from atoll.core.messages import ClientInfo, Reply, Task, Tensors
+from atoll.errors import ConfigError
 
 FACTOR = 100.0
 FEWEST = 3  # updates without which there is no rule
@@ -43,8 +45,29 @@ class RobustSettings(BaseModel):
 
     # What a client counts for in an average: its rows, its rows up to ten times the median of all clients, or 1.
     client_weights: ClientWeights = "capped"
+    # How the updates of clients become one, in every method that averages models or gradients.
+    models: Rule = "mean"
+    trim: float = Field(default=0.2, gt=0, lt=0.5)  # trimmed_mean: the share of values left out at each end
+    clip: float | None = Field(default=None, ge=1)  # longest update, as a multiple of the median length of a round
+    # The error that a search minimises: over the rows of all clients together, or the median of the clients' own.
+    fitness: Literal["mean", "median"] = "mean"
     # Exchanges in which all replies of a client were rejected, after which it is not asked any more; 0: it always is.
     strikes: int = Field(default=5, ge=0)
+
+    @property
+    def averaging(self) -> Averaging:
+        return Averaging(self.models, self.trim, self.clip)
+
+    def refuse_too_few(self, clients: int) -> None:
+        """Robust rules need three clients: between two no rule can tell which one is wrong."""
+        robust = {"models": not self.averaging.plain, "fitness": self.fitness != "mean"}
+        for name, used in robust.items():
+            if used and clients < FEWEST:
+                raise ConfigError(
+                    f"robust.{name}: with {clients} clients no rule can tell which one is wrong; it needs {FEWEST}, "
+                    "or leave [robust] out",
+                    code="too-few-clients",
+                )
 
 
 def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:
@@ -151,7 +174,8 @@ def measured(reply: Reply) -> Measured | None:
     blocks: dict[Block, float] = {}
     squares, count, nbytes = 0.0, 0, 0
     for values, sent in _updates(reply.task.returns, reply.payload, reply.task.payload):
-        for name, array in values.items():
+        for name in sorted(values):  # sums must not depend on an order that a resumed run may not keep
+            array = values[name]
             before = None if sent is None else sent[name]
             change = (array if before is None else np.subtract(array, before, dtype=np.float64)).astype(np.float64)
             total = float(np.dot(change.reshape(-1), change.reshape(-1)))

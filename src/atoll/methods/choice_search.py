@@ -212,19 +212,21 @@ class ChoiceSearch(Method[StateT]):
                 Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, payload, macs * size, returns, part == "test")
             )
         total: Array = np.zeros(len(keys) if objective == "error" else (len(keys), classes, classes), np.int64)
-        rows = 0
+        rows, each = 0, []
         statistics: list[Tensors] = []
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
-            total += reply.payload["correct" if objective == "error" else "confusion"]
+            found = reply.payload["correct" if objective == "error" else "confusion"]
+            total += found
             rows += sizes[reply.task.client]
+            if federation.median_fitness and part == "validation":
+                each.append(_errors(found, sizes[reply.task.client], objective))
             own = reply.payload.get("statistics", [])
             statistics = [calibration.pooled(pair) for pair in zip(statistics, own, strict=True)] if statistics else own
         if not rows:
             return [], [], replies.reasons
-        if objective == "error":
-            return [1.0 - right / rows for right in total.tolist()], statistics, replies.reasons
-        return [objective_error(objective, confusion) for confusion in total], statistics, replies.reasons
+        errors = np.median(each, axis=0).tolist() if each else _errors(total, rows, objective)
+        return errors, statistics, replies.reasons
 
     def cost(self, key: Key) -> spaces.Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
@@ -382,3 +384,10 @@ def key_name(key: Sequence[int]) -> str:
 def key_from_name(name: str) -> Key:
     """The inverse of `key_name`."""
     return [int(branch) for branch in name]
+
+
+def _errors(counts: Array, rows: int, objective: Objective) -> list[float]:
+    """What the search minimises of each key, from correct rows or confusion matrices."""
+    if objective == "error":
+        return [1.0 - right / rows for right in counts.tolist()]
+    return [objective_error(objective, confusion) for confusion in counts]

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from atoll import spaces
-from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.clients import evaluate, evaluate_test, jobs, metrics_of, train_task
 from atoll.methods.base import (
@@ -112,7 +111,7 @@ class FedAvg(Method[FedAvgState]):
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
-        mean, trained = Mean(), []
+        mean, trained = federation.mean(state.weights), []
         for reply in federation.collect([self.train_task(state, info) for info in chosen], what="a usable model"):
             client = reply.task.client
             mean.add(reply.payload["weights"], federation.weight(client, infos[client].sizes["train"]))

@@ -21,7 +21,6 @@ import numpy as np
 from pydantic import Field
 
 from atoll import spaces
-from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.sampling import choose
 from atoll.clients import Client
 from atoll.core.checks import Count, TensorsLike
@@ -87,7 +86,7 @@ class FedNAS(DartsSearch[FedNASState]):
             return FedNASState(state.round + 1, state.supernet, state.recent, found), metrics
         infos = {info.name: info for info in federation.clients()}
         chosen = choose(list(infos), self.config.fraction, rng)
-        mean, accuracies = Mean(), []
+        mean, accuracies = federation.mean(state.supernet), []
         tasks = [self._task(state.supernet, infos[name]) for name in chosen]
         for reply in federation.collect(tasks, what="a supernet"):
             rows = infos[reply.task.client].sizes["train"]

@@ -31,6 +31,7 @@ import numpy as np
 from atoll import spaces
 from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, clip_gradient
+from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
@@ -81,7 +82,7 @@ class FedRLState:
 class _Received:
     """What the replies of one round add up to."""
 
-    mean: GradientMean = field(default_factory=GradientMean)  # of L with respect to theta
+    mean: GradientMean | RobustGradient  # of L with respect to theta
     accuracies: list[float] = field(default_factory=list)
     policy_gradients: list[Array] = field(default_factory=list)  # gradients of log p
     ages: list[int] = field(default_factory=list)
@@ -134,7 +135,7 @@ class FedRL(DartsSearch[FedRLState]):
         asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         replies = federation.collect(tasks, minimum=0, takes_late=True, participating=len(everyone))
-        received = _Received()
+        received = _Received(federation.gradient_mean())
         for reply in replies:
             state = self._fold(received, reply, state, federation)
         for failure in replies.failures:
@@ -265,7 +266,7 @@ class FedRL(DartsSearch[FedRLState]):
             return replace(state, round=done, recent=before)
         new = replace(state, round=done, recent=[*before, float(np.mean(received.accuracies))][-window:])
         if phase == "warmup" or not self.config.policy_only:
-            gradient = received.mean.result()
+            gradient = received.mean.gradient()
             weights, velocity = self.config.descent.step(state.weights, gradient, state.velocity)
             new = replace(new, weights=weights, velocity=velocity)
         if phase == "search" and len(received.ages) >= 2:

@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.algorithms.aggregation import Mean
 from atoll.clients import FederatedModel, LocalTraining, calibrated
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
@@ -167,7 +166,8 @@ class Offline(ChoiceSearch[OfflineState]):
     ) -> tuple[Tensors | None, str]:
         """One round of federated averaging of one network; None, and why, if no client trained it."""
         rows = {info.name: info.sizes["train"] for info in participating}
-        mean, tasks = Mean(), [self.train_task(key, weights, rounds_done, info) for info in participating]
+        mean = federation.mean(weights)
+        tasks = [self.train_task(key, weights, rounds_done, info) for info in participating]
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows[reply.task.client]))

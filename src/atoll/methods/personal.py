@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from atoll import spaces
-from atoll.algorithms.aggregation import Mean
 from atoll.clients import Finished, calibrated, evaluate_finished, train_task
 from atoll.errors import ConfigError
 from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Method, Metrics, Payload, Schema, Tensors
@@ -70,7 +69,7 @@ class Personal(Method[PersonalState]):
             train_task(info, self._payload(state.own.get(name, state.shared), state.round))
             for name, info in infos.items()
         ]
-        mean, own = Mean(), dict(state.own)
+        mean, own = federation.mean(state.shared), dict(state.own)
         for reply in federation.collect(tasks, what="a usable model"):
             if alone:
                 own[reply.task.client] = reply.payload["weights"]

@@ -29,7 +29,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.algorithms.aggregation import Average, PartialMean
+from atoll.algorithms.aggregation import Average
+from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import balanced_paths, groups, participants
 from atoll.clients import calibrated, calibrated_together
 from atoll.errors import ConfigError, TooFewReplies
@@ -117,8 +118,20 @@ class Realtime(ChoiceSearch[RealtimeState]):
     config: RealtimeConfig
 
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
+        self._refuse_lonely_branches(federation)
         parents = self.first_parents(federation, rng)
         return RealtimeState(0, 0, choice.initial(self.architecture, rng), parents, [], {}, {}, {})
+
+    def _refuse_lonely_branches(self, federation: Federation) -> None:
+        """A robust rule needs several clients for every branch, not for the master as a whole."""
+        clients, branches = int(self.config.fraction * len(federation.clients())), choice.BRANCHES
+        if not federation.robust.averaging.plain and clients < FEWEST * branches:
+            raise ConfigError(
+                f"robust.models: {clients} clients a round train {branches} branches of each block, about "
+                f"{clients / branches:.1f} clients a branch; a robust rule needs {FEWEST} a branch, so "
+                f"{FEWEST * branches} clients a round",
+                code="too-few-clients",
+            )
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
         if state.round >= self.config.rounds - self.config.closing and state.objectives:
@@ -196,7 +209,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
             shares = groups(list(infos), len(keys), rng)
             pairs = [(key, name) for key, group in zip(keys, shares, strict=True) for name in group]
         tasks = [self.train_task(key, self._slice(master, key), rounds_done, infos[name]) for key, name in pairs]
-        mean, trained = PartialMean(master, self.config.average), set()
+        mean, trained = federation.partial_mean(master, self.config.average), set()
         for reply in federation.collect(tasks, what="a usable sub-model"):
             rows = infos[reply.task.client].sizes["train"]
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))

@@ -66,6 +66,7 @@ def start(
     if not isinstance(engine, Engine):
         engine.start(experiment, out, watcher, stop)
         return load(out)
+    experiment.robust.refuse_too_few(len(engine.clients))
     links = _links(experiment, engine, data_dir)
     fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
     experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})

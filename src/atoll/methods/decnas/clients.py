@@ -18,6 +18,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean
+from atoll.algorithms.robust import RobustMean
 from atoll.clients import Counted, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
@@ -41,7 +42,7 @@ class PrunedCandidate:
     group: int | None = None  # of the iteration's groups; None: it waits for one
     avoid: int | None = None  # the group it was taken from because no client there answered
 
-    def fused(self, mean: Mean) -> PrunedCandidate:
+    def fused(self, mean: Mean | RobustMean) -> PrunedCandidate:
         """Line 31: PM_i + grad; unchanged if no change was uploaded. Its group has answered: nothing to avoid."""
         change = mean.result() if mean.weight else {}
         weights = self.weights.replaced({name: self.weights[name] + change[name] for name in change})
@@ -60,7 +61,7 @@ class GroupCounts:
     counted: Counted = field(default_factory=Counted)
     answered: list[ClientInfo] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    mean: Mean = field(default_factory=Mean)  # of the weight changes, by training rows
+    mean: Mean | RobustMean = field(default_factory=Mean)  # of the weight changes, by training rows
 
     @property
     def rows(self) -> int:
@@ -108,7 +109,11 @@ def tune(
         assert one.group is not None
         asks = str(one.group) not in scored and first_here[one.group] == one.unit
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
-    counted = {one.unit: GroupCounts(orders.objective) for one in candidates}
+    median = federation.median_fitness
+    counted = {
+        one.unit: GroupCounts(orders.objective, Counted(median=median), mean=federation.mean(None))
+        for one in candidates
+    }
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
