@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import random
-import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from atoll.core.messages import Payload, Tensors
 from atoll.errors import ArchitectureError, ConfigError, DataError, Paused, RunDamaged, RunDirectoryError
 from atoll.methods.fedavg import FedAvg, FedAvgState
 from atoll.report.terminal import PlainProgress
-from atoll.rng import stream
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.store.checkpoints import Checkpoints
@@ -242,109 +240,6 @@ def test_a_changed_world_is_refused_with_the_field(tmp_path: Path, part: str, ke
     with refused(RunDirectoryError, "run-changed", f"{part}.{key}", "'other'", "--accept-changes"):
         atoll.resume(path, data=DATA)
     assert launch.resume(path, data=DATA, accept_changes=True).finished
-
-
-@pytest.mark.parametrize("name", ["config.toml", "manifest.json", "preparation.json"])
-def test_an_edited_file_is_named_and_may_be_accepted(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "run"
-    begin(path, 1)
-    text = (path / name).read_text()
-    (path / name).write_text(text.replace("seed = 1", "seed = 2") if name == "config.toml" else text + "\n")
-    with refused(RunDirectoryError, "file-changed", path, name, "--accept-changes"):
-        atoll.resume(path, data=DATA)
-    run = launch.resume(path, data=DATA, accept_changes=True)
-    assert run.finished and run.changed_files == []
-
-
-def test_settings_that_atoll_replaced_are_no_change(tmp_path: Path) -> None:
-    """A run that goes further than was planned, and is killed before its next checkpoint."""
-    path = tmp_path / "run"
-    begin(path, 2)
-    older = {file: file.read_bytes() for file in (path / "checkpoints").iterdir()}
-    stop = lambda: True  # noqa: E731
-    with refused(Paused, "run-stopped"):
-        launch.resume(path, data=DATA, rounds=6, stop=stop)
-    for file in (path / "checkpoints").iterdir():
-        file.unlink()
-    for file, data in older.items():
-        file.write_bytes(data)
-    assert len(atoll.resume(path, data=DATA).rounds) == 6
-    (path / "config.toml").write_text((path / "config.toml").read_text() + "# edited\n")
-    assert load(path).changed_files == ["config.toml"]
-    assert any("config.toml was changed" in text for text in load(path).problems)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 5000])
-@pytest.mark.parametrize("name", ["result.json", "manifest.json"])
-def test_a_broken_file_is_one_line(
-    tmp_path_factory: pytest.TempPathFactory, finished: Path, name: str, text: str
-) -> None:
-    path = tmp_path_factory.mktemp("broken") / "run"
-    shutil.copytree(finished, path)
-    (path / name).write_text(text)
-    with pytest.raises(RunDamaged, match=name):
-        atoll.resume(path, data=DATA, rounds=5)
-    with pytest.raises(RunDamaged, match=name):
-        run = load(path)
-        _ = run.problems, repr(run), run.recommended
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("finished") / "run"
-    atoll.search("fedavg", DATA, out=path, **SHORT)
-    return path
-
-
-def test_a_symbolic_link_is_not_written_through(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with refused(RunDirectoryError, "run-is-a-link", tmp_path / "link"):
-        atoll.search("fedavg", DATA, out=tmp_path / "link", **SHORT)
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-    begin(tmp_path / "run", 1)
-    (tmp_path / "run" / "events.jsonl").rename(tmp_path / "elsewhere" / "events.jsonl")
-    (tmp_path / "run" / "events.jsonl").symlink_to(tmp_path / "elsewhere" / "events.jsonl")
-    with refused(RunDirectoryError, "run-is-a-link", "events.jsonl"):
-        atoll.resume(tmp_path / "run", data=DATA)
-
-
-def noticed(path: Path) -> bool:
-    """Whether reading the run and its networks, or its list of problems, shows that a file is not as it was."""
-    try:
-        run = load(path)
-        _ = run.result, run.history, run.classes
-        for entry in run.result["candidates"]:
-            run.load_model(entry["id"])
-        return any("changed or removed" in text for text in run.problems)
-    except RunDamaged:
-        return True
-
-
-def content(path: Path) -> Any:
-    run = load(path)
-    return run.result, run.history, run.classes, run.manifest
-
-
-def test_flipped_bits_are_noticed_or_harmless(tmp_path: Path, finished: Path) -> None:
-    """In every file that a reader of a finished run uses, at random places."""
-    path = tmp_path / "run"
-    shutil.copytree(finished, path)
-    assert not noticed(path)
-    before, rng = content(path), stream(1, "flips")
-    files = ["result.json", "events.jsonl", "manifest.json", "preparation.json", "config.toml"]
-    files += [str(file.relative_to(path)) for file in (path / "models").glob("*.safetensors")][:1]
-    for name in files:
-        data = (path / name).read_bytes()
-        for _ in range(20):
-            flipped = bytearray(data)
-            flipped[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
-            (path / name).write_bytes(flipped)
-            assert noticed(path) or content(path) == before, name
-        (path / name).write_bytes(data[: len(data) // 2])
-        assert noticed(path), name
-        (path / name).write_bytes(data)
-    assert not noticed(path)
 
 
 def test_threads_of_this_process_do_not_matter(tmp_path: Path) -> None:

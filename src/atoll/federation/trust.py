@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
-from atoll.core.messages import ClientInfo, Reply, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Reply, Task, Tensors
 from atoll.errors import ConfigError
 
 FACTOR = 100.0
@@ -107,7 +107,7 @@ def returns_update(tasks: Iterable[Task]) -> bool:
 
 
 @dataclass(frozen=True)
-class Measured:
+class UpdateSizes:
     """The root mean square of each block of an update, and of all of it."""
 
     blocks: Mapping[Block, float]
@@ -126,7 +126,7 @@ class NormRule:
         self._wholes: list[float] = []
 
     def passed(self, replies: Iterable[Reply]) -> Iterator[Reply]:
-        waiting: list[tuple[Reply, Measured | None]] = []
+        waiting: list[tuple[Reply, UpdateSizes | None]] = []
         nbytes = 0
         for reply in replies:
             found = measured(reply) if reply.ok else None
@@ -139,13 +139,13 @@ class NormRule:
                 waiting = []
         yield from self._judged(waiting)
 
-    def _count(self, client: str, found: Measured) -> None:
+    def _count(self, client: str, found: UpdateSizes) -> None:
         self._wholes.append(found.whole)
         self.whole[client] = max(found.whole, self.whole.get(client, 0.0))
         for block, value in found.blocks.items():
             self._blocks.setdefault(block, []).append(value)
 
-    def _judged(self, waiting: Iterable[tuple[Reply, Measured | None]]) -> Iterator[Reply]:
+    def _judged(self, waiting: Iterable[tuple[Reply, UpdateSizes | None]]) -> Iterator[Reply]:
         if len(self._wholes) < FEWEST:
             yield from (reply for reply, _ in waiting)
             return
@@ -169,21 +169,28 @@ class NormRule:
             yield reply
 
 
-def measured(reply: Reply) -> Measured | None:
+def measured(reply: Reply) -> UpdateSizes | None:
     """The sizes of the update that a reply holds; None if it holds none."""
     blocks: dict[Block, float] = {}
     squares, count, nbytes = 0.0, 0, 0
     for values, sent in _updates(reply.task.returns, reply.payload, reply.task.payload):
         for name in sorted(values):  # sums must not depend on an order that a resumed run may not keep
             array = values[name]
-            before = None if sent is None else sent[name]
-            change = (array if before is None else np.subtract(array, before, dtype=np.float64)).astype(np.float64)
-            total = float(np.dot(change.reshape(-1), change.reshape(-1)))
+            total = _squares(array, None if sent is None else sent[name])
             block = (name, array.shape, "" if sent is None else sent.digest(name))
             value = math.sqrt(total / max(1, array.size))
             blocks[block] = max(value, blocks.get(block, 0.0))
             squares, count, nbytes = squares + total, count + array.size, nbytes + array.nbytes
-    return Measured(blocks, math.sqrt(squares / count), nbytes) if count else None
+    return UpdateSizes(blocks, math.sqrt(squares / count), nbytes) if count else None
+
+
+def _squares(array: Array, before: Array | None) -> float:
+    """The sum of the squares of a change. In float32 it may be infinite, which is large enough to compare."""
+    kind = np.float64 if array.dtype == np.float64 else np.float32
+    with np.errstate(all="ignore"):
+        change = array.astype(kind, copy=False) if before is None else np.subtract(array, before, dtype=kind)
+        flat = change.reshape(-1)
+        return float(np.dot(flat, flat))
 
 
 def _update_checks(returns: Any) -> Iterator[TensorsLike]:
