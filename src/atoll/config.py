@@ -6,6 +6,7 @@
     [engine]
     [simulation]               # only for runs on a virtual network, see atoll.simulation.settings
     [stop]                     # limits at which a run ends before its last round, see atoll.core.stopping
+    [faults]                   # faults and attacks on purpose, see atoll.federation.faults
     [robust]                   # what limits the influence of single clients, see atoll.federation.trust
     [fedavg]                   # of a method given as module:Class: [Class]
 
@@ -30,6 +31,7 @@ from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
 from atoll.federation.exchange import ExchangeRules
+from atoll.federation.faults import FaultSettings
 from atoll.federation.trust import RobustSettings
 from atoll.methods import find_method
 from atoll.methods.base import Method, MethodConfig
@@ -38,7 +40,7 @@ from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust", "faults")
 
 
 class EngineSettings(BaseModel):
@@ -92,6 +94,7 @@ class Experiment(BaseModel):
     simulation: SimulationSettings | None = None  # None: no virtual network
     stop: StopSettings = StopSettings()
     robust: RobustSettings = RobustSettings()
+    faults: FaultSettings | None = None  # None: clients are as they are
     settings: MethodConfig
 
 

@@ -42,6 +42,7 @@ def run(
     ray_address: Annotated[str | None, typer.Option(help="HOST:PORT of a cluster; without it: this machine.")] = None,
     federation: Annotated[Path | None, typer.Option(help="A federation of sites; see `atoll federation`.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    faults: Annotated[Path | None, typer.Option(help="Faults and attacks on purpose, a .toml file of rules.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory; default runs/METHOD-DATA-N.")] = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -50,7 +51,7 @@ def run(
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
-    from atoll.config import resolve
+    from atoll.config import read_file, resolve
     from atoll.run.assemble import assemble
 
     options = {
@@ -65,6 +66,7 @@ def run(
         "engine.ray_address": ray_address,
         "engine.federation": None if federation is None else str(federation.resolve()),
         "engine.device": device,
+        "faults": None if faults is None else read_file(faults),
     }
     experiment = resolve(assemble(target, options, settings or []))
     _begin(experiment, out, data_dir, quiet, dashboard, track)

@@ -17,6 +17,7 @@ from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
+from atoll.federation.faults import InjectedFaults
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
@@ -210,6 +211,8 @@ def _run(
     journal = Journal(directory.path / "journal") if engine.journal or timed else None
     transport = engine.transport(run, directory.path)
     clients = (engine.clients, engine.benchmark, rules, clock, journal, engine.held_out, experiment.robust)
+    if experiment.faults is not None:
+        transport = InjectedFaults(transport, experiment.faults, [i.name for i in engine.clients], experiment.seed)
     with Federation(transport, *clients) as federation:
         Loop(
             method,

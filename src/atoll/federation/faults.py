@@ -1,0 +1,213 @@
+"""Faults and attacks on purpose: clients that drop out, delay, corrupt or lie, so that users can test their settings.
+
+A file of rules (`atoll run ... --faults faults.toml`) becomes the `[faults]` table of the experiment:
+
+    [[rule]]
+    kind = "flip"          # see KINDS
+    clients = 0.2          # a share, drawn by the seed, or a list of names
+    factor = 5.0           # how strong, for flip, scale, noise and delay (seconds)
+    probability = 0.5      # of each task
+    first = 3              # the first round of it, and `last`
+
+It changes what the transport brings back, before anything is checked: the dispatcher cannot tell it from a real client.
+All draws are named by (seed, round, client, task number), so that a resumed run meets the same faults.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from atoll.core import checks, wire
+from atoll.core.messages import Array, Payload, Tensors
+from atoll.errors import ConfigError, WireError, nearest
+from atoll.federation.executor import refused
+from atoll.federation.transport import Envelope, Outcome, Transport
+from atoll.rng import Generator, stream
+
+Kind = Literal["dropout", "delay", "corrupt", "nan", "huge", "flip", "scale", "noise", "lie"]
+KINDS: dict[Kind, str] = {
+    "dropout": "no reply",
+    "delay": "a reply after `factor` more seconds",
+    "corrupt": "a frame with flipped bytes",
+    "nan": "an update of NaN",
+    "huge": "an update of 3e38",
+    "flip": "an update in the opposite direction, `factor` times as long",
+    "scale": "an update `factor` times as long",
+    "noise": "an update with normal noise of `factor` times its own size",
+    "lie": "every row counted as answered correctly",
+}
+
+
+class FaultRule(BaseModel):
+    """One kind of fault, and whom it strikes when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    kind: Kind
+    clients: float | list[str] = Field(default=0.2)
+    factor: float = Field(default=1.0, ge=0)
+    probability: float = Field(default=1.0, ge=0, le=1)
+    first: int = Field(default=1, ge=1)
+    last: int | None = Field(default=None, ge=1)
+
+
+class FaultSettings(BaseModel):
+    """The `[faults]` table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rule: list[FaultRule] = Field(default_factory=list)
+
+
+def struck_clients(rule: FaultRule, number: int, names: Sequence[str], seed: int) -> frozenset[str]:
+    """The clients that a rule strikes: those it names, or a share of all, drawn by the seed."""
+    if isinstance(rule.clients, list):
+        for name in rule.clients:
+            if name not in names:
+                raise ConfigError(f"faults: there is no client {name!r}; {nearest(name, names)}", code="unknown-client")
+        return frozenset(rule.clients)
+    if not 0 <= rule.clients <= 1:
+        raise ConfigError(f"faults: clients = {rule.clients}: must be a share from 0 to 1", code="invalid-setting")
+    count = round(rule.clients * len(names))
+    return frozenset(stream(seed, "faults", number).choice(sorted(names), count, replace=False).tolist())
+
+
+class InjectedFaults(Transport):
+    """A transport whose clients have these faults."""
+
+    def __init__(self, inner: Transport, settings: FaultSettings, names: Sequence[str], seed: int) -> None:
+        self.inner, self.window = inner, inner.window
+        self._seed = seed
+        self._rules = [
+            (number, rule, struck_clients(rule, number, names, seed)) for number, rule in enumerate(settings.rule)
+        ]
+        self._envelopes: dict[int, Envelope] = {}
+        self._held: list[tuple[float, Outcome]] = []  # outcomes that come later, by the machine's clock
+
+    def start(self, envelope: Envelope) -> None:
+        self._envelopes[envelope.order] = envelope
+        self.inner.start(envelope)
+
+    def poll(self, timeout: float | None) -> list[Outcome]:
+        if self._held:
+            left = max(0.0, min(due for due, _ in self._held) - time.monotonic())
+            timeout = left if timeout is None else min(left, timeout)
+        started = time.monotonic()
+        for outcome in self.inner.poll(timeout):
+            self._strike(outcome)
+        now = time.monotonic()
+        ready = [outcome for due, outcome in self._held if due <= now]
+        if not ready and self._held and timeout is not None:
+            time.sleep(max(0.0, timeout - (now - started)))  # a serial transport returns at once
+        self._held = [(due, outcome) for due, outcome in self._held if due > now]
+        return ready
+
+    def abandon(self, order: int) -> None:
+        self._envelopes.pop(order, None)
+        self._held = [(due, outcome) for due, outcome in self._held if outcome.order != order]
+        self.inner.abandon(order)
+
+    def saved(self, memory: Mapping[str, Payload]) -> None:
+        self.inner.saved(memory)
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _strike(self, outcome: Outcome) -> None:
+        """Put an outcome where `poll` finds it, changed by the rules that strike its client."""
+        envelope = self._envelopes.pop(outcome.order, None)
+        due = time.monotonic()
+        if envelope is None or envelope.task.test_evaluation:  # the report says what is true
+            self._held.append((due, outcome))
+            return
+        client, number = envelope.task.client, envelope.round
+        for place, rule, struck in self._rules:
+            rng = stream(self._seed, "faults", place, number, client, envelope.number)
+            in_time = rule.first <= number and (rule.last is None or number <= rule.last)
+            if client not in struck or not in_time or rng.random() >= rule.probability or outcome.error is not None:
+                continue
+            if rule.kind == "delay":
+                due += rule.factor
+            else:
+                outcome = _changed(envelope, outcome, rule, rng)
+        self._held.append((due, outcome))
+
+
+def _changed(envelope: Envelope, outcome: Outcome, rule: FaultRule, rng: Generator) -> Outcome:
+    if rule.kind == "dropout":
+        return Outcome(outcome.order, error="made to drop out")
+    payload = outcome.payload or {}
+    if rule.kind == "corrupt":
+        frame = bytearray(wire.encode(_by_name(payload), digests=False))
+        for place in rng.integers(len(frame), size=8):
+            frame[place] ^= int(rng.integers(1, 256))
+        try:
+            return replace(
+                outcome, payload=wire.decode(frame, digests=False, limits=checks.limits(envelope.task.returns))
+            )
+        except WireError as problem:
+            return refused(envelope, problem)
+
+    def update(values: Tensors, sent: Tensors | None) -> Tensors:
+        # In the order of names: a resumed run may hold the tensors in another one.
+        return Tensors({n: _new(values[n], None if sent is None else sent[n], rule, rng) for n in sorted(values)})
+
+    change: Callable[[Any, Any, Any], Any]
+    if rule.kind == "lie":
+        change = _lie
+    else:
+        change = lambda check, value, sent: update(value, sent) if _is_update(check, value) else value  # noqa: E731
+    return replace(outcome, payload=_walk(envelope.task.returns, payload, envelope.task.payload, change))
+
+
+def _new(array: Array, sent: Array | None, rule: FaultRule, rng: Generator) -> Array:
+    """The array of an update as a faulty client sends it."""
+    if rule.kind in ("nan", "huge"):
+        return np.full_like(array, np.nan if rule.kind == "nan" else 3e38)
+    before = np.zeros_like(array, np.float64) if sent is None else sent.astype(np.float64)
+    update = array - before
+    if rule.kind == "noise":
+        update = update + rng.standard_normal(array.shape) * rule.factor * float(np.sqrt(np.mean(update**2)))
+    else:
+        update = update * (-rule.factor if rule.kind == "flip" else rule.factor)
+    with np.errstate(over="ignore"):
+        return (before + update).astype(array.dtype)
+
+
+def _by_name(payload: Payload) -> Payload:
+    """The payload with its tensors in the order of their names."""
+    return {key: value.slice(sorted(value)) if isinstance(value, Tensors) else value for key, value in payload.items()}
+
+
+def _is_update(check: Any, value: Any) -> bool:
+    return isinstance(check, checks.TensorsLike) and check.update is not None and isinstance(value, Tensors)
+
+
+def _lie(check: Any, value: Any, sent: Any) -> Any:
+    if isinstance(check, checks.Count) and type(value) is int:
+        return check.maximum
+    if isinstance(check, checks.CountsUpTo):
+        return np.full_like(value, check.maximum)
+    if isinstance(check, checks.CountArray) and value.ndim >= 2:  # confusion matrices: all rows onto the diagonal
+        return np.eye(value.shape[-1], dtype=value.dtype) * value.sum(axis=-1, keepdims=True)
+    return value
+
+
+def _walk(returns: Any, payload: Any, sent: Any, change: Callable[[Any, Any, Any], Any]) -> Any:
+    """The payload with each described leaf changed; `sent` is what the task holds at the same place."""
+    if isinstance(returns, Mapping) and isinstance(payload, dict):
+        inner = sent if isinstance(sent, dict) else {}
+        return {
+            key: _walk(returns[key], value, inner.get(key), change) if key in returns else value
+            for key, value in payload.items()
+        }
+    if isinstance(returns, list) and isinstance(payload, list):
+        return [_walk(one, value, None, change) for one, value in zip(returns, payload, strict=True)]
+    values = isinstance(returns, checks.TensorsLike) and returns.update == "values" and isinstance(sent, Tensors)
+    return payload if returns is None else change(returns, payload, sent if values else None)
