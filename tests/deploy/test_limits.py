@@ -141,3 +141,19 @@ def test_a_job_belongs_to_the_methods_that_use_it(methods: tuple[str, ...], job:
     reason = check(Limits(methods=methods), job, {}, 10, methods[0] if methods else "fedavg")
     assert (reason is None) is allowed
     assert reason is None or not methods or (f"'{job}'" in reason and "limits.jobs" in reason)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"training": {"epochs": 10**9, "batch": 10}},
+        {"a": [{"b": {"training": {"generations": 10**9}}}]},
+        {"settings": {"population": 10**9}},
+        {"training": {"epochs": 1, "batch": 1}},
+        {"training": {"epochs": -1, "batch": 10}},
+    ],
+)
+def test_settings_inside_of_other_tables_are_found(hidden: dict[str, Any]) -> None:
+    assert check(Limits(), TRAIN, task(), 95) is None
+    assert check(Limits(), TRAIN, task() | hidden, 95) is not None
+    assert check(Limits(), TRAIN, task() | {"training": {"epochs": 1, "batch": 10}}, 95) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -77,7 +78,8 @@ def test_memory_is_bound_to_its_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", ["../../elsewhere", "", "a/b", "AB" * 16, "ab"])
 def test_a_run_cannot_leave_its_place(tmp_path: Path, run: str) -> None:
     answer = ask(node(tmp_path), letter(run=run))
-    assert "not the name of a run" in answer["error"] and list(tmp_path.iterdir()) == []
+    assert "not the name of a run" in answer["error"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
 
 
 def test_a_task_for_somebody_else_is_refused(tmp_path: Path) -> None:
@@ -204,3 +206,24 @@ def test_only_the_owner_sees_a_runs_folder(tmp_path: Path) -> None:
         assert folder.stat().st_mode & 0o077 == 0
     with refused(AtollError, "bad-run-name", "../x"), run_folder(tmp_path, "../x"):
         pass
+
+
+def test_the_site_logs_what_was_asked_and_what_left(tmp_path: Path) -> None:
+    site = node(tmp_path, Limits(methods=("fedavg",), jobs=("atoll.testing.jobs",)))
+    frame = letter(3)
+    answer = site.answer("task", frame)
+    site.answer("task", letter(4, method="nevofed"))
+    site.answer("task", b"junk")
+    good, refusal, junk = map(json.loads, (tmp_path / "tasks.jsonl").read_text().splitlines())
+    assert (good["job"], good["method"], good["order"]) == ("atoll.testing.jobs:remember", "fedavg", 3)
+    assert (good["received_bytes"], good["sent_bytes"]) == (len(frame), len(answer))
+    assert good["left"] == ["calls"] and good["error"] is None
+    assert "limits.methods" in refusal["error"] and refusal["left"] == [] and "job" not in junk
+
+
+def test_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atoll.deploy.site.LOG_BYTES", 1000)
+    site = node(tmp_path)
+    for _ in range(50):
+        site.answer("task", b"junk")
+    assert sum(path.stat().st_size for path in tmp_path.glob("tasks*.jsonl")) < 3000

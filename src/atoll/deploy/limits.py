@@ -56,7 +56,7 @@ class Limits(BaseModel):
                 or self._tensors(payload)
                 or self._networks(payload)
                 or self._declared(size)
-                or self._training(payload, size, rows)
+                or next(filter(None, (self._training(one, size, rows) for one in _settings(payload))), None)
             )
         except (AtollError, KeyError, TypeError, ValueError, AttributeError) as problem:
             return f"the task cannot be read ({type(problem).__name__}: {' '.join(str(problem).split())[:200]})"
@@ -122,7 +122,10 @@ class Limits(BaseModel):
             if type(batch) is not int or batch < self.batch:
                 return f"a batch of {str(batch)[:40]}, limits.batch requires {self.batch} rows or more"
             batches = math.ceil(rows / batch)
-        steps = max(size.steps, passes * batches) * size.population
+        population = payload.get("population", 1)
+        if type(population) is not int or population < 1:
+            return f"population = {str(population)[:40]!r} is not a whole number of 1 or more"
+        steps = max(size.steps, passes * batches) * max(size.population, population)
         if steps > self.steps:
             return f"{min(steps, MANY):,} training steps, limits.steps allows {self.steps:,}"
         return None
@@ -160,6 +163,19 @@ def _arrays(payload: Payload) -> Iterator[Array]:
     yield from _find(payload, np.ndarray)
     for tensors in _find(payload, Tensors):
         yield from tensors.values()
+
+
+def _settings(payload: Payload) -> Iterator[Payload]:
+    """The payload, and the payload with each of its inner tables on top: a job may read its settings from either."""
+    yield payload
+    waiting: list[Any] = [value for value in payload.values() if not isinstance(value, Tensors)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict) and "space" not in value:
+            yield {**payload, **value}
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _architectures(payload: Payload) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from atoll.core import wire
 from atoll.core.messages import Payload, TaskSize
@@ -60,6 +61,7 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
 
 
 log = logging.getLogger("atoll")
+LOG_BYTES = 10_000_000  # after which a new log of tasks begins; the one before it is kept
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class SiteNode:
     def __init__(self, site: Site, load: Loader | None = None) -> None:
         self.site = site
         self._load = load if load is not None else load_prepared
+        self._asked: dict[str, Any] = {}  # of the message that is being answered, for the log
         self._kinds: dict[str, Callable[[bytes], Payload]] = {
             "hello": self._hello,
             "prepare": self._prepare,
@@ -90,15 +93,45 @@ class SiteNode:
         }
 
     def answer(self, kind: str, frame: bytes) -> bytes:
-        """The answer to a message, as a frame."""
+        """The answer to a message, as a frame. What was asked and what leaves is in the site's own log."""
+        self._asked = {}
+        found, answer = self._answer(kind, frame)
+        self._record(kind, len(frame), found, len(answer))
+        return answer
+
+    def _record(self, kind: str, received: int, found: Payload, sent: int) -> None:
+        """One line of `tasks.jsonl`: no values, only what kind of values left and how many bytes."""
+        error, payload = found.get("error"), found.get("payload", {})
+        entry = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "message": kind,
+            **{key: value if type(value) is int else str(value)[:200] for key, value in self._asked.items()},
+            "received_bytes": received,
+            "sent_bytes": sent,
+            "left": sorted(payload) if isinstance(payload, dict) else [],
+            "error": error[:300] if isinstance(error, str) else None,
+        }
         try:
-            return wire.encode(self._kinds[kind](frame), digests=False)
+            self.site.folder.mkdir(parents=True, exist_ok=True)
+            path = self.site.folder / "tasks.jsonl"
+            if path.exists() and path.stat().st_size > LOG_BYTES:
+                path.replace(path.with_name("tasks.old.jsonl"))
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+        except OSError as problem:
+            log.warning("atoll: %s cannot be written (%s)", self.site.folder / "tasks.jsonl", problem)
+
+    def _answer(self, kind: str, frame: bytes) -> tuple[Payload, bytes]:
+        try:
+            answer = self._kinds[kind](frame)
+            return answer, wire.encode(answer, digests=False)
         except (AtollError, OSError) as problem:
             log.warning("atoll: %s", problem)
-            return wire.encode({"error": " ".join(str(problem).split())}, digests=False)
+            answer = {"error": " ".join(str(problem).split())}
         except (Exception, SystemExit) as problem:  # every failure is reported to the server
             log.warning("atoll: %s", words(problem), exc_info=True)
-            return wire.encode({"error": words(problem)}, digests=False)
+            answer = {"error": words(problem)}
+        return answer, wire.encode(answer, digests=False)
 
     # -- before the first round ------------------------------------------------------------------------------------
 
@@ -148,6 +181,7 @@ class SiteNode:
 
     def _task(self, frame: bytes) -> Payload:
         outer = wire.decode(frame)
+        self._asked |= {"run": outer["run"], "order": outer["order"]}
         with run_folder(self.site.folder, outer["run"]) as folder:
             tensors = TensorFolder(folder / "tensors")
             try:
@@ -170,6 +204,8 @@ class SiteNode:
             raise SiteError(
                 f"a task for site '{message['client']}' came to site '{self.site.name}'", code="wrong-site-task"
             )
+        about = ("method", "job", "round", "number", "size")
+        self._asked |= {key: message[key] for key in about} | {"tensors_bytes": _tensor_bytes(message["payload"])}
         data = self._load(self.site, folder, message["preparation"])
         kept = MemoryFolder(folder / "memory")
         limits = self.site.limits
@@ -202,6 +238,10 @@ class SiteNode:
         text = f"site '{self.site.name}' refuses: {reason}"
         log.warning("atoll: %s", text)
         return text
+
+
+def _tensor_bytes(payload: Payload) -> int:
+    return sum(owner[name].nbytes for owner, name in wire.take_apart(payload).tensors)
 
 
 def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
