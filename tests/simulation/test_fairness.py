@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import atoll
-from atoll.testing import made_table
+from atoll.testing import made_images, made_table
 
 DATA = made_table(clients=10, rows=30)
 # Four of ten clients have a slow line; of a bus the bandwidth changes, and sometimes there is none.
@@ -46,3 +46,20 @@ def test_with_fairness_none_is_below_half_of_its_fair_share(network: dict[str, A
     )
     seconds = [one.result["ledger"]["simulated_seconds"] for one in (run, whole)]
     assert seconds[0] < seconds[1], "and it is still faster than waiting for all"
+
+
+def test_the_last_phase_waits_for_no_task_of_the_search(network: dict[str, Any], tmp_path: Path) -> None:
+    """Each of its rounds ends with the reply that completes the quorum."""
+    own = {"warmup": 2, "retrain": 3, "channels": 4, "cells": 3, "batch": 8}
+    tables = {"simulation": network, "engine": {"quorum": 0.6}, "fedrl": own}
+    data = made_images(clients=10, side=6)
+    run = atoll.search("fedrl", data, out=tmp_path / "run", rounds=8, workers=0, settings=tables)
+    last = [event for event in run.rounds if event["metrics"]["phase"] == "final"]
+    assert len(last) == 3
+    for event in last:
+        network_times = event["simulation"]
+        used = [(sent, arrived) for _, sent, _, _, _, arrived, fate in network_times["tasks"] if fate == "used"]
+        assert {sent for sent, _ in used} == {event["round"]} and len(used) % 6 == 0
+        assert max(arrived for _, arrived in used) == network_times["to"]
+    answered = {task[0] for event in last for task in event["simulation"]["tasks"]}
+    assert len(answered) < 10, "others were still at work on the search"
