@@ -110,6 +110,15 @@ def test_a_worker_killed_while_idle_is_replaced(workers: Federation) -> None:
     assert not processes(workers) & before
 
 
+def test_an_answer_that_came_with_the_message_of_readiness_is_seen(workers: Federation) -> None:
+    for pid in processes(workers):
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)  # both are gone, so each task goes to a new process at once
+    workers.send([task(name, "echo", value=name) for name in DATA.names[:2]])
+    time.sleep(4)  # both messages are in the pipe
+    assert sorted(reply.payload["value"] for reply in workers.receive(at_least=2)) == sorted(DATA.names[:2])
+
+
 def test_a_hung_client_costs_its_deadline_and_its_process(workers: Federation) -> None:
     before = processes(workers)
     workers.rules = ExchangeRules(deadline=5.0)

@@ -232,6 +232,7 @@ class _Worker:
                 [sys.executable, "-m", "atoll.federation.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                bufsize=0,  # a buffer could hold an answer that `select` then never announces
                 stderr=log,
                 env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 # Ctrl-C in the terminal is for the server, which stops its workers after a checkpoint.
