@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from atoll.algorithms import reinforce
-from atoll.algorithms.aggregation import clip_gradient
+from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.core.messages import Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.transport import Outcome
@@ -121,7 +121,7 @@ def test_a_client_that_is_silent_for_ever_blocks_nothing() -> None:
 def test_a_compensated_gradient_that_overflows_is_thrown_away() -> None:
     """1e30 is finite and passes the guard; its square is not."""
     method = make()
-    federation = federation_of({"one": 1.0, "two": 1.0, "late": 1e30}, quorum=0.6)
+    federation = federation_of(dict.fromkeys(("one", "two", "late"), 1e30), quorum=0.6)
     federation.held = {"late"}
     state, _ = play(method, federation)
     federation.held = set()
@@ -255,7 +255,7 @@ def test_the_moving_average_of_the_search_starts_anew_even_without_a_reply() -> 
     federation = federation_of({"one": 1.0, "two": 1.0}, quorum=0.5)
     warm, _ = play(method, federation)
     assert len(warm.recent) == 1
-    assert method._update(warm, _Received(), "search", stream(1)).recent == []
+    assert method._update(warm, _Received(GradientMean()), "search", stream(1)).recent == []
 
 
 def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_trained() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from atoll.dashboard.followed import FollowedRun
+from atoll.errors import AtollError
 from atoll.report.html.charts.frame import COLOURS
 from atoll.report.html.charts.lines import Line, LineChart, line_chart, sparkline
 from atoll.report.html.charts.scales import amount, count, duration, percent, plain
@@ -144,7 +145,7 @@ def _safe_row(run: FollowedRun) -> Html:
     """The row of a run, whatever its files say."""
     try:
         return index_row(run)
-    except NOT_AS_WRITTEN as problem:
+    except (AtollError, *NOT_AS_WRITTEN) as problem:
         run.cannot_be_drawn(problem)
         return index_row(run)
 
