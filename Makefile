@@ -52,7 +52,7 @@ run: $(STAMP)  ## a real-time search over ten clients on scikit-learn's digits, 
 test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
 
-deploy-test: $(STAMP)  ## a real federation on this machine: server, proxy, three nodes, kills and rejections (needs nginx)
+deploy-test: $(STAMP)  ## real federations on this machine (server, proxy, nodes, kills), pages in a real browser; needs nginx, chromium
 	$(BIN)/python -m pytest -m deploy -o faulthandler_timeout=2000 $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, format, types, and the import rules

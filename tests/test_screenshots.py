@@ -25,6 +25,8 @@ from atoll.run.reader import load
 from browsers import DESK, PHONE, chromium, opened, scrolls_sideways
 from programs import program, rounds_done, wait_until
 
+pytestmark = pytest.mark.deploy  # a browser takes seconds for each page
+
 WANTED = os.environ.get("ATOLL_SCREENSHOTS")
 BUILD = Path(__file__).resolve().parents[1] / "build" / "screenshots"
 SIZES = {"desk": DESK, "phone": PHONE}

@@ -16,6 +16,8 @@ from atoll.store.lock import lock_run
 from browsers import PAYLOADS, PHONE, chromium, findings, opened, scrolls_sideways
 from page_runs import candidate, event, front_metrics, made_events, result, searched, simulated_tasks, write_run
 
+pytestmark = pytest.mark.deploy  # a browser takes seconds for each page
+
 PATIENCE = 15.0  # seconds: the machine may be busy; benchmarks/dashboard.py measures how long it takes
 
 

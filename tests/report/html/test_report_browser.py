@@ -18,6 +18,8 @@ from atoll.run.reader import load
 from browsers import DESK, PAYLOADS, PHONE, chromium, findings, opened, overlapping_labels, scrolls_sideways
 from page_runs import CHOICE, FIXED, candidate, event, front_metrics, simulated_tasks, write_run
 
+pytestmark = pytest.mark.deploy  # a browser takes seconds for each page
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
