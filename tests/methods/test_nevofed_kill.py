@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -24,8 +23,7 @@ search("nevofed", made_table(clients=3), out=sys.argv[1], workers=0, rounds=40, 
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return {key: value for key, value in result.items() if key != "wall_seconds"}
+    return {key: value for key, value in load(folder).result.items() if key != "wall_seconds"}
 
 
 def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path) -> None:
