@@ -70,9 +70,9 @@ def cluster() -> Iterator[str]:
 def on_ray(
     data: Federated, seed: int, workers: int, deadline: float | None = None, address: str | None = None
 ) -> Federation:
-    return Federation(
-        RayTransport(data, seed, workers, address=address), *clients_of(data), rules=ExchangeRules(deadline=deadline)
-    )
+    clients, benchmark, held_out = clients_of(data)
+    transport = RayTransport(data, seed, workers, address=address)
+    return Federation(transport, clients, benchmark, ExchangeRules(deadline=deadline), held_out=held_out)
 
 
 class TestKillOnRay(JournalContract):
@@ -87,7 +87,9 @@ class TestKillOnRay(JournalContract):
     def federation(self, data: Federated, seed: int, journal: Journal) -> Federation:
         settings = SimulationSettings(bandwidth=300.0, speed=[1.0, 50.0], dropout=0.2, staleness=[3, 1])
         transport = RayTransport(data, seed, 2, address=self.address)
-        return Federation(transport, *clients_of(data), clock=clock_of(data, seed, settings), journal=journal)
+        clients, benchmark, held_out = clients_of(data)
+        clock = clock_of(data, seed, settings)
+        return Federation(transport, clients, benchmark, clock=clock, journal=journal, held_out=held_out)
 
 
 class TestRay(EngineContract):
