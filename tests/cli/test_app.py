@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.core import TyperArgument, TyperGroup
+from typer.main import get_command
 
+from atoll.cli.app import app
 from atoll.run.reader import load
 from programs import loaded, program, rounds_done, run, start, wait_until  # noqa: F401 (a fixture)
 
@@ -143,6 +146,21 @@ def test_without_a_command_the_help_is_shown() -> None:
     ended = run()
     assert ended.code == 2 and "Usage" in ended.out + ended.err and "resume" in ended.out + ended.err
     assert run("--help").code == 0 and run("run", "--help").code == 0
+
+
+@pytest.mark.parametrize("command", ["run", "show", "sweep", "predict", "dashboard"])
+def test_help_explains_every_argument(command: str) -> None:
+    text = " ".join(run(command, "--help").out.replace("│", " ").split())
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    arguments = [one for one in group.commands[command].params if isinstance(one, TyperArgument)]
+    assert arguments and all(one.help and one.help[:15] in text for one in arguments)
+
+
+def test_a_folder_that_is_nearly_right_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "hospitals").mkdir()
+    ended = run("run", "fedavg", "--data", f"{tmp_path}/hospital/")
+    assert ended.code == 2 and f"did you mean the folder '{tmp_path}/hospitals/'?" in ended.err
 
 
 # -- stopping and going on ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -265,6 +266,8 @@ def name_or_folder(word: str) -> dict[str, str]:
     if ":" in word:
         find("datasets", word)  # what is wrong with it is reported now
         return {"name": word}
-    raise DataError(
-        f"'{word}' is neither a data set nor an existing folder; {nearest(word, known)}", code="unknown-dataset"
-    )
+    place = Path(word)
+    folders = [f"{place.parent / one.name}/" for one in place.parent.glob("*/")] if place.parent.is_dir() else []
+    close = get_close_matches(f"{place}/", folders, n=1, cutoff=0.8)
+    hint = f"did you mean the folder '{close[0]}'? known: {', '.join(sorted(known))}" if close else nearest(word, known)
+    raise DataError(f"'{word}' is neither a data set nor an existing folder; {hint}", code="unknown-dataset")

@@ -107,8 +107,11 @@ class ExportedNetwork:
             about = json.loads(beside.read_text(encoding="utf-8"))
             data = self.path.read_bytes()
         except (OSError, ValueError) as error:
+            missing = [str(one) for one in (self.path, beside) if not one.exists()]
+            why = f"no such file: {' and '.join(missing)}" if missing else str(error)
             raise RowError(
-                f"'{self.path}' with '{beside.name}' beside it cannot be read: {error}", "file-unreadable"
+                f"'{self.path}' with '{beside.name}' beside it cannot be read ({why}); `atoll export` writes both",
+                "file-unreadable",
             ) from None
         check_format(about.get("preparation", {}), str(beside))
         if hashlib.sha256(data).hexdigest() != about.get("networks", {}).get(self.path.name):

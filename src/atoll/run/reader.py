@@ -29,8 +29,9 @@ def load(path: str | Path) -> Run:
     """The run in this directory."""
     folder = Path(path)
     if not (folder / "config.toml").is_file():
+        why = "it has no config.toml" if folder.is_dir() else "no such folder"
         raise RunDirectoryError(
-            f"{folder}: not a run directory (it has no config.toml); `atoll run` creates one",
+            f"{folder}: not a run directory ({why}); `atoll run` creates one",
             code="not-a-run-directory",
         )
     run = Run(folder)
