@@ -48,7 +48,7 @@ def dashboard(
         )
     server = DashboardServer(root, PORT if port is None else port, state_of)
     tell(f"dashboard: {server.address}")
-    tell("it shows the runs in this folder to whoever knows this address on this machine; Ctrl-C ends it")
+    tell("it shows the runs in this folder to anyone on this machine who knows this address; Ctrl-C ends it")
     if browser:
         open_browser(server.address)
     with foreground() as stop:

@@ -152,7 +152,10 @@ def sweep(
     target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
     seeds: Annotated[str, typer.Option(help="How many (20), a range (1-20) or a list (1,2,5).")] = "20",
     methods: Annotated[
-        str | None, typer.Option(help="Several methods on the same data and budget: fedavg,realtime. The budget is the file's table 'stop'.")
+        str | None,
+        typer.Option(
+            help="Several methods, as in fedavg,realtime, on the same data; the file's table 'stop' is the budget."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE.")] = None,
     workers: Workers = None,

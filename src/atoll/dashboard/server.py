@@ -47,7 +47,7 @@ class DashboardServer:
 
     @property
     def address(self) -> str:
-        """What a browser opens. Whoever knows it can read the runs."""
+        """The address that a browser opens. It contains the token."""
         return f"http://{HOST}:{self.port}/{self.token}/"
 
     def address_of(self, run: Path) -> str:

@@ -255,7 +255,7 @@ class Federation:
             done = self._received(enough, own=self._expected(frozenset()))
             self._drop(done.values())
             if self.busy == busy:
-                return  # nobody was done within the deadline
+                return  # no client was done within the deadline
 
     def _expected(self, sent: frozenset[int]) -> frozenset[int] | None:
         """What an exchange without late replies takes: where they are of use to a later one, its own only."""

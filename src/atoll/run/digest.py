@@ -14,7 +14,7 @@ from typing import Any
 from atoll.core.ledger import FATES, Account, ClientAccount, account_from_plain
 
 MOST_SERIES = 300  # numbers that a round can hold: a method from outside may add any
-FRONTS = 64  # of so many rounds the front is kept, evenly spread, always with the first and the last
+FRONTS = 64  # rounds whose front is kept, evenly spread, always with the first and the last
 TIMELINE = 8  # rounds of which the moments of every task are kept
 FAILURES = 50  # failed attempts that are kept with their reason
 LARGEST = 1e300  # numbers above it, infinity and NaN are left out

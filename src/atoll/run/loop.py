@@ -183,7 +183,7 @@ class Loop:
             self.watcher.round_done(state.round, self.rounds, metrics, total, clock.seconds)
 
     def _newly_set_aside(self, number: int) -> dict[str, Any]:
-        """For the event; the watcher is told, too."""
+        """For the event; the watcher gets it, too."""
         found = self.federation.newly_set_aside()
         report_set_aside(self.watcher, number, found)
         return {"set_aside": found} if found else {}

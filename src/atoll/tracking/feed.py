@@ -47,7 +47,7 @@ def open_trackers(names: Sequence[str]) -> list[Tracker]:
 
 
 class TrackedWatcher:
-    """A watcher that also feeds trackers. `warn` is told, once for each, if one fails."""
+    """A watcher that also feeds trackers. `warn` is called once for each that fails."""
 
     def __init__(
         self, inner: Watcher | None, folder: Path, trackers: Sequence[Tracker], warn: Callable[[str], None]

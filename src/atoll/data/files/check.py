@@ -55,7 +55,11 @@ class Report:
             lines = [f"{self.what}: no problem found"]
         else:
             count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-            kinds = f" of {len(self.groups)} kind{'s' if len(self.groups) > 1 else ''}" if len(self.groups) < len(self.problems) else ""
+            kinds = (
+                f" of {len(self.groups)} kind{'s' if len(self.groups) > 1 else ''}"
+                if len(self.groups) < len(self.problems)
+                else ""
+            )
             lines = [f"{self.what}: {count}{kinds}"]
             for group in self.groups[:MOST_SHOWN]:
                 lines += group.lines(with_settings=True)

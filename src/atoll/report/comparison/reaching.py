@@ -76,7 +76,7 @@ def _progress(one: RunView) -> ErrorByCost:
 
 
 def progress(found: Comparison) -> dict[str, list[ErrorByCost]]:
-    """Group -> its runs. Groups without clients (all rows in one place) are left out: nobody sends anything there."""
+    """Group -> its runs. Groups without clients (all rows in one place) are left out: nothing is sent there."""
     return {
         group: [progress_of(run) for run in runs]
         for group, runs in runs_of(found).items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -77,10 +77,18 @@ class Row:
         known = [one.objectives[objective] for one in self.found if objective in one.objectives]
         return float(np.mean(known)) if known else math.nan
 
-    def mean_result(self, value: Callable[[dict[str, Any]], float | None]) -> float:
+    def mean_result(self, name: str) -> float:
         """The mean over runs of a number of `result.json`."""
-        known = [found for one in self.found if (found := value(one.run.result)) is not None]
-        return float(np.mean(known)) if known else math.nan
+        return _mean_known(one.run.result.get(name) for one in self.found)
+
+    def mean_cost(self, name: str) -> float:
+        """The mean over runs of a number of the ledger."""
+        return _mean_known(one.run.result["ledger"].get(name) for one in self.found)
+
+
+def _mean_known(values: Iterable[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else math.nan
 
 
 @dataclass(frozen=True)

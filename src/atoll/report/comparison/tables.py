@@ -69,11 +69,11 @@ def _costs(found: Comparison) -> Section:
         rows.append(
             [
                 name,
-                f"{row.mean_result(lambda result: result['rounds']):g}",
-                short(row.mean_result(lambda result: result["ledger"]["client_macs"])),
-                amount(row.mean_result(lambda result: result["ledger"]["bytes_up"])),
-                amount(row.mean_result(lambda result: result["ledger"]["bytes_down"])),
-                _number(row.mean_result(lambda result: result.get("hypervolume"))),
+                f"{row.mean_result('rounds'):g}",
+                short(row.mean_cost("client_macs")),
+                amount(row.mean_cost("bytes_up")),
+                amount(row.mean_cost("bytes_down")),
+                _number(row.mean_result("hypervolume")),
             ]
         )
     return _without_empty(Section("what the runs cost all clients together (mean over seeds)", columns, rows))

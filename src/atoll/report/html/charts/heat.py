@@ -36,5 +36,5 @@ def confusion_matrix(confusion: Sequence[Sequence[int]], classes: Sequence[str],
 
 
 def shade(count: int, rows: int) -> int:
-    """The shade of a share: small ones are told apart better than large ones."""
+    """The shade of a share: small ones differ more than large ones."""
     return 0 if not count or not rows else max(1, round(SHADES * math.sqrt(count / rows)))

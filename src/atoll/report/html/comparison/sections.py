@@ -366,12 +366,12 @@ def cost_section(found: Comparison) -> Html:
         rows.append(
             [
                 group,
-                f"{row.mean_result(lambda result: result['rounds']):,.3g}",
-                count(row.mean_result(lambda result: result["ledger"]["client_macs"])),
-                amount(row.mean_result(lambda result: result["ledger"]["bytes_up"])),
-                amount(row.mean_result(lambda result: result["ledger"]["bytes_down"])),
-                seconds_words(row.mean_result(lambda result: result["ledger"].get("simulated_seconds"))),
-                seconds_words(row.mean_result(lambda result: result.get("wall_seconds"))),
+                f"{row.mean_result('rounds'):,.3g}",
+                count(row.mean_cost("client_macs")),
+                amount(row.mean_cost("bytes_up")),
+                amount(row.mean_cost("bytes_down")),
+                seconds_words(row.mean_cost("simulated_seconds")),
+                seconds_words(row.mean_result("wall_seconds")),
                 "-" if math.isnan(share) else percent(share),
                 ended,
             ]

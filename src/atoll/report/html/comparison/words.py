@@ -83,7 +83,7 @@ def _direction(one: Difference, tested: Comparison) -> str:
 
 
 def _cheapest(rows: Sequence[Row]) -> str:
-    spent = {row.group: row.mean_result(lambda result: result["ledger"]["bytes_up"]) for row in rows}
+    spent = {row.group: row.mean_cost("bytes_up") for row in rows}
     central = {row.group for row in rows if row.found[0].run.manifest.get("centralised")}
     known = {name: value for name, value in spent.items() if not math.isnan(value) and name not in central}
     if len(known) < 2:
@@ -95,7 +95,7 @@ def _cheapest(rows: Sequence[Row]) -> str:
 
 
 def enough_seeds(tested: Comparison) -> str:
-    """A warning if the exact test cannot show anything with so few seeds and so many rows."""
+    """A warning if the exact test cannot show anything with this number of seeds and rows."""
     number = len(tested.rows) - 1
     if number < 1:
         return ""
