@@ -1,4 +1,4 @@
-"""The commands of README.md, of the page on choosing and of the method pages run: as printed, but on less data and shorter."""
+"""The commands of README.md, of docs/choosing.md and of the method pages run: as printed, but shorter."""
 
 from __future__ import annotations
 
