@@ -79,6 +79,8 @@ def test_a_network_no_better_than_a_constant_answer_is_said() -> None:
     assert network_problems({"test": test | {"test_error": 0.3}}, "knee", ("no", "yes")) == []
     assert network_problems({}, "knee", ("no", "yes")) == []
     assert network_problems({"about": {"stopped": "too early"}}, "final", ()) == ["too early"]
+    (untrained,) = network_problems({"test": test, "about": {"trained_rounds": 0}}, "shared", ("no", "yes"))
+    assert "was not trained" in untrained and "personal-CLIENT" in untrained
 
 
 def test_without_a_matrix_the_frequent_class_has_no_name() -> None:

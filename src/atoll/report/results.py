@@ -113,7 +113,7 @@ def show_next(console: Console, run: Run) -> None:
             ("predict", f"atoll predict {path} {'image.png' if image else 'new.csv'}  # raw data, by {pick!r}")
         )
         lines.append(("export", f"atoll export {path} -o net.onnx  # a file that needs no Atoll, by {pick!r}"))
-    if "trained_rounds" in about:
+    if about.get("trained_rounds"):
         rounds = about["trained_rounds"]
         lines.append(
             ("train", f"atoll retrain {path} --pick {pick}  # its networks had only {rounds} rounds of training")

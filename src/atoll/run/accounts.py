@@ -89,7 +89,9 @@ def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> lis
     found = [str(about["stopped"])] if "stopped" in about else []
     if "diverged" in about:
         found.append(f"the network that was found diverged {about['diverged']}")
-    if no_better_than_constant(candidate):
+    if about.get("trained_rounds") == 0:
+        found.append(f"the network {pick!r} was not trained, each client trained alone; pick personal-CLIENT instead")
+    elif no_better_than_constant(candidate):
         own = candidate["test"]
         found.append(
             f"the network {pick!r} is no better than {constant_answer(own, classes)}: test error "
