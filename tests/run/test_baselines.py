@@ -56,13 +56,26 @@ def test_a_rival_of_equal_macs_is_the_widest_that_fits() -> None:
 
 def test_the_learning_rate_is_chosen_once_and_runs_are_used_again(search: Run, tmp_path: Path) -> None:
     options: dict[str, Any] = {"rates": [1e-6, 0.1], "wanted": ["logistic"]}
-    ((name, tuned, runs),) = run_rivals(search, tmp_path / "out", [1, 2], **options)
+    ((name, tuned, runs),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
     assert name == "logistic" and tuned is not None and tuned.rate == 0.1 and tuned.macs > 0
     assert [run.manifest["seed"] for run in runs] == [1, 2]
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    ((_, again, _),) = run_rivals(search, tmp_path / "out", [1, 2], **options)
+    ((_, again, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
     assert again == tuned
     assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
+
+
+def test_each_seed_gets_the_budget_of_its_own_search(search: Run, tmp_path: Path) -> None:
+    settings = {"data": {"clients": 4}, "seed": 2}
+    longer = atoll.search(
+        "realtime", {"name": "wine"}, out=tmp_path / "longer", rounds=9, workers=0, settings=settings, widths=[16, 8]
+    )
+    ((_, _, runs),) = run_rivals({1: search, 2: longer}, tmp_path / "out", rates=[0.1], wanted=["logistic"])
+    budgets = [one.result["ledger"]["client_macs"] for one in (search, longer)]
+    for run, budget in zip(runs, budgets, strict=True):
+        spent = run.result["ledger"]["client_macs"]
+        assert spent <= 1.02 * budget and spent + spent / run.result["rounds"] > 0.98 * budget
+    assert runs[1].result["rounds"] > runs[0].result["rounds"]
 
 
 def test_what_has_no_rivals_is_refused(search: Run, tmp_path: Path) -> None:

@@ -216,8 +216,12 @@ Rates = Annotated[str, typer.Option(help="Learning rates to choose from, on vali
 
 
 def baselines(
-    directory: Annotated[Path, typer.Argument(help="A finished search: realtime, offline, moefl or nevofed.")],
-    seeds: Annotated[str, typer.Option(help="How many (3), a range (1-3) or a list (1,2,5).")] = "1",
+    directory: Annotated[
+        Path, typer.Argument(help="A finished search of realtime, offline, moefl or nevofed, or the folder of a sweep.")
+    ],
+    seeds: Annotated[
+        str | None, typer.Option(help="How many (3), a range (1-3) or a list (1,2,5). Default: those of the searches.")
+    ] = None,
     rivals: Annotated[str | None, typer.Option(help="Only these: standard,like-high,random,... Default: all.")] = None,
     rates: Rates = "0.03,0.1,0.3",
     out: Annotated[Path | None, typer.Option(help="The folder of the rivals' runs; default RUN-baselines.")] = None,
@@ -228,17 +232,19 @@ def baselines(
     """Run fair rivals of a search at its client cost: hand-made networks, random search. See `atoll compare`."""
     from atoll.run.baselines import rates_from, run_rivals
     from atoll.run.reader import load
-    from atoll.run.sweep import seeds_from
+    from atoll.run.sweep import runs_in, seeds_from
 
-    found = load(directory)
+    found = [load(directory)] if (directory / "config.toml").is_file() else runs_in(directory)
+    searches = {int(run.manifest["seed"]): run for run in found}
+    if seeds is not None:
+        first = min(searches)
+        searches = {seed: searches.get(seed, searches[first]) for seed in seeds_from(seeds, first)}
     folder = out if out is not None else directory.with_name(f"{directory.name}-baselines")
-    numbers = seeds_from(seeds, int(found.manifest["seed"]))
     wanted = None if rivals is None else rivals.split(",")
     with watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
         for name, tuned, runs in run_rivals(
-            found,
+            searches,
             folder,
-            numbers,
             rates=rates_from(rates),
             wanted=wanted,
             workers=workers,

@@ -11,8 +11,9 @@ tuning and the same client cost.
 | `alone`     | personal networks: the standard network on each client by itself                                 |
 | `fine-tuned`| personal networks: federated averaging, then each client goes on alone                           |
 
-A rival gets as many rounds as the client MACs of the search pay for. Its learning rate is chosen from a grid by
-validation error, on the first seed with a third of the rounds; the cost of the grid is listed, outside the budget.
+A rival gets as many rounds as the client MACs of the search with its seed pay for, where there is one. Its learning
+rate is chosen from a grid by validation error, on the first seed with a third of the rounds; the cost of the grid is
+listed, outside the budget.
 """
 
 from __future__ import annotations
@@ -257,9 +258,8 @@ def tune(
 
 
 def run_rivals(
-    run: Run,
+    searches: Mapping[int, Run],
     out: Path,
-    seeds: Sequence[int],
     *,
     rates: Sequence[float] = RATES,
     wanted: Sequence[str] | None = None,
@@ -267,15 +267,26 @@ def run_rivals(
     data_dir: Path | None = None,
     watch: RunOptions = lambda folder: {},
 ) -> Iterator[tuple[str, Tuned | None, list[Run]]]:
-    """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again."""
-    for rival in rivals_of(run, data_dir, wanted):
-        if workers is not None:
-            rival = replace(rival, raw=merge(rival.raw, {"engine": {"workers": workers}}))
+    """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again.
+
+    `searches` gives each seed the search whose client MACs its rivals get. Learning rates are chosen with the first.
+    """
+    engine = {} if workers is None else {"engine": {"workers": workers}}
+    made: dict[Path, dict[str, Rival]] = {}
+    for search in searches.values():
+        if search.path not in made:
+            rivals = rivals_of(search, data_dir, wanted)
+            made[search.path] = {one.name: replace(one, raw=merge(one.raw, engine)) for one in rivals}
+    for name, rival in next(iter(made.values())).items():
         tuned, rate = None, rates[0] if rates else None
         if rival.table == "moefl" or rival.rate is not None:  # learning rates are among the genes of moefl
             rate = rival.rate
         elif len(rates) > 1:
-            tuned = tune(rival, rates, out / "tuning" / rival.name, data_dir, watch)
+            tuned = tune(rival, rates, out / "tuning" / name, data_dir, watch)
             rate = tuned.rate
-        experiment = rival.experiment(rate)
-        yield rival.name, tuned, list(sweep(experiment, seeds, out / rival.name, data_dir=data_dir, watch=watch))
+        runs: list[Run] = []
+        for seed, search in searches.items():
+            if name in made[search.path]:
+                experiment = made[search.path][name].experiment(rate)
+                runs += sweep(experiment, [seed], out / name, data_dir=data_dir, watch=watch)
+        yield name, tuned, runs
