@@ -188,8 +188,13 @@ class Moefl(Method[MoeflState]):
         return new, self._metrics(state.generation, survivors, measured, federation)
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full."""
-        survivors = [Individual.from_plain(plain) for plain in state.parents]
+        """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full.
+
+        A run that is stopped in its first generation has no survivors yet: what it was training is measured as it is.
+        """
+        survivors = [Individual.from_plain(plain) for plain in state.parents if plain["objectives"]]
+        trained = self.config.fitness_rounds if survivors else state.round
+        survivors = survivors or self._measure([Individual.from_plain(plain) for plain in state.training], federation)
         table = _table(survivors)
         picks, front = self._picks(table), self._front(table)
         tested = self._test_errors([survivors[i] for i in front], federation)
@@ -205,7 +210,7 @@ class Moefl(Method[MoeflState]):
             executed, upload = sparse.executed_macs(architecture), sparse.upload_bytes(architecture, connections)
             objectives |= {"macs": cost.macs, "executed_macs": executed, "params": cost.params, "upload_bytes": upload}
             names = [pick for pick, picked in picks.items() if picked == i]
-            about = {"trained_rounds": self.config.fitness_rounds}
+            about = {"trained_rounds": trained}
             found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=about))
         return found
 

@@ -80,6 +80,14 @@ class MethodContract:
             assert not stopped.finished and len(stopped.rounds) == stop_after
         assert self.outcome(folder, again=True) == comparable(self.baseline(tmp_path_factory))
 
+    def test_a_budget_that_is_spent_in_the_first_round_leaves_a_usable_network(self, tmp_path: Path) -> None:
+        from atoll.api import search
+
+        limits = {"stop": {"macs": 1}}
+        run = search(self.method, self.data(), out=tmp_path / "short", workers=0, settings=limits, **self.settings)
+        assert run.result["rounds"] == 1 and "stop.macs" in run.result["stopped"]
+        assert run.recommended in [pick for candidate in run.result["candidates"] for pick in candidate["picks"]]
+
     def test_worker_count_does_not_matter(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
         assert self.outcome(tmp_path / "workers", workers=2) == comparable(self.baseline(tmp_path_factory))
 
