@@ -67,15 +67,20 @@ class TensorsLike:
 
     `update` says that they are a client's update, whose size is compared with those of other clients (see
     `federation/trust.py`): new "values" of the tensors that the task holds under the same key, or the "change" itself.
+    `longest` is the most that its training can have changed them, as the length (L2 norm) of all changes together.
     """
 
     model: Mapping[str, tuple[str, tuple[int, ...]]]
     update: Update | None = field(default=None, kw_only=True)
+    longest: float | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Array], update: Update | None = None) -> TensorsLike:
+    def of(
+        cls, tensors: Mapping[str, Array], update: Update | None = None, longest: float | None = None
+    ) -> TensorsLike:
         """Tensors with the names, dtypes and shapes of these."""
-        return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()}, update=update)
+        model = {name: (array.dtype.str, array.shape) for name, array in tensors.items()}
+        return cls(model, update=update, longest=longest)
 
     def limits(self) -> FrameLimits:
         names = sum(_text(name) + ARRAY for name in self.model)
