@@ -38,9 +38,8 @@ from atoll.federation.base import Federation
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.sparse import space as sparse
-from atoll.training import calibration
+from atoll.training import calibration, sgd
 from atoll.training.metrics import Confusion, Objective, objective_error
-from atoll.training.sgd import TrainSettings
 
 Own = Mapping[str, Sequence[ClientInfo]]  # model -> its group of clients; models without one use all
 
@@ -117,7 +116,8 @@ def _longest_update(payload: Payload, rows: int) -> float | None:
     """Of a network whose weights are not removed, which clipping does not limit."""
     if payload.get("clip") is None:
         return None
-    settings = TrainSettings(**{name: payload[name] for name in TrainSettings.__dataclass_fields__ if name in payload})
+    fields = sgd.TrainSettings.__dataclass_fields__
+    settings = sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload})
     return settings.longest_update(rows, payload["weights"])
 
 

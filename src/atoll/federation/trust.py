@@ -28,6 +28,7 @@ from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
 from atoll.core.messages import Array, ClientInfo, Reply, Task, Tensors
 from atoll.errors import ConfigError
+from atoll.rng import Generator
 
 FACTOR = 100.0
 ROUNDING = 1.01  # a length that is summed in float32 may be this much too large
@@ -53,6 +54,9 @@ class RobustSettings(BaseModel):
     clip: float | None = Field(default=None, ge=1)  # longest update, as a multiple of the median length of a round
     # The error that a search minimises: over the rows of all clients together, or the median of the clients' own.
     fitness: Literal["mean", "median"] = "mean"
+    # What a search chooses is confirmed by clients that did not propose it, in methods that choose between networks.
+    confirm: bool = False
+    guests: float = Field(default=1.0, gt=0, le=1)  # nevofed: the share of a population that guests replace in a round
     # Exchanges in which all replies of a client were rejected, after which it is not asked any more; 0: it always is.
     strikes: int = Field(default=5, ge=0)
 
@@ -70,6 +74,19 @@ class RobustSettings(BaseModel):
                     "or leave [robust] out",
                     code="too-few-clients",
                 )
+
+
+def draw_checkers(clients: Sequence[ClientInfo], rng: Generator) -> list[str]:
+    """A fifth of the clients with validation rows, three at least: they measure nothing before the search is over."""
+    names = sorted(info.name for info in clients if info.sizes["validation"])
+    if len(names) < 2 * FEWEST:
+        raise ConfigError(
+            f"robust.confirm: {len(names)} clients have validation rows; {FEWEST} must measure in the search and "
+            f"{FEWEST} others at its end, so it needs {2 * FEWEST}",
+            code="too-few-clients",
+        )
+    count = max(FEWEST, len(names) // 5)
+    return sorted(rng.choice(names, count, replace=False).tolist())
 
 
 def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:

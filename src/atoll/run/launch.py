@@ -68,6 +68,7 @@ def start(
         engine.start(experiment, out, watcher, stop)
         return load(out)
     experiment.robust.refuse_too_few(len(engine.clients))
+    _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
     experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
@@ -232,6 +233,22 @@ def _preparations(engine: Engine) -> Callable[[str | None], Preparation]:
     """The preparation of raw rows for a client's own network, where it is known here, and for all others."""
     own = engine.own_preparation
     return lambda client: engine.preparation if client is None or own is None else own(client)
+
+
+def _refuse_unconfirmed(experiment: Experiment) -> None:
+    """Robust settings that the method has no use for are refused: they would promise what nobody does."""
+    method = find_method(experiment.method)
+    if experiment.robust.confirm and not method.confirms:
+        raise ConfigError(
+            f"robust.confirm = true: {method.name} does not choose between networks that other clients could confirm; "
+            "leave it out",
+            code="inapplicable-setting",
+        )
+    if experiment.robust.guests < 1 and method.name != "nevofed":
+        raise ConfigError(
+            f"robust.guests = {experiment.robust.guests}: no networks visit clients in {method.name}; leave it out",
+            code="inapplicable-setting",
+        )
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:

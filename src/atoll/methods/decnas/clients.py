@@ -11,7 +11,8 @@ group and iteration, counts its own MACs. Uploading counts none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from atoll.training.metrics import Objective
 
 Measure = Literal["sent", "trained", "paper"]
 TUNE, UPLOAD = "atoll.methods.decnas.clients:tune", "atoll.methods.decnas.clients:upload"
+CONFIRM = "atoll.methods.decnas.clients:confirm"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ class GroupCounts:
     answered: list[ClientInfo] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     mean: Mean | RobustMean = field(default_factory=Mean)  # of the weight changes, by training rows
+    # With a second group, client by client over both: the accuracies of GM_{t-1} and of the candidate.
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def confirmed(self) -> tuple[float, float]:
+        """The accuracies before and after: the median over the clients of both groups, and less the median loss."""
+        before = median(one for one, _ in self.pairs)
+        return before, before - median(one - other for one, other in self.pairs)
 
     @property
     def rows(self) -> int:
@@ -93,12 +102,14 @@ def tune(
     groups: Sequence[Sequence[ClientInfo]],
     orders: Orders,
     scored: Mapping[str, Counted],
+    second: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, GroupCounts], dict[str, Counted]]:
     """Lines 17-22: every candidate is trained and tested by its group.
 
     `scored` are the groups that have counted what GM_{t-1} gets right and wrong; the second value returned has the
     others too. A candidate whose group has several to tune waits its turn there: tasks of one client are done in this
-    order.
+    order. `second` names another group for each candidate, which trains and tests it as well: all clients then score
+    GM_{t-1} each time, and only the candidate's own group uploads.
     """
     known = dict(scored)
     infos = {info.name: info for group in groups for info in group}
@@ -107,26 +118,39 @@ def tune(
     first_here = {one.group: one.unit for one in reversed(candidates)}
     for one in candidates:
         assert one.group is not None
-        asks = str(one.group) not in scored and first_here[one.group] == one.unit
+        asks = second is not None or (str(one.group) not in scored and first_here[one.group] == one.unit)
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
-    median = federation.median_fitness
+        if second is not None:
+            tasks += [confirm_task(one, info, orders) for info in groups[second[one.unit]]]
     counted = {
-        one.unit: GroupCounts(orders.objective, Counted(median=median), mean=federation.mean(None))
+        one.unit: GroupCounts(orders.objective, Counted(median=federation.median_fitness), mean=federation.mean(None))
         for one in candidates
     }
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
         counts, rows = counted[one.unit], info.sizes["validation"]
+        if second is not None and rows:
+            counts.pairs.append(
+                (_accuracy(reply.payload["previous"], rows, orders), _accuracy(reply.payload, rows, orders))
+            )
+        if reply.task.job == CONFIRM:
+            continue
         counts.answered.append(info)
         counts.counted.add(reply.payload, rows)
         if "change" in reply.payload:
             counts.mean.add(reply.payload["change"], federation.weight(info.name, info.sizes["train"]))
-        if "previous" in reply.payload:
+        if "previous" in reply.payload and second is None:
             known.setdefault(str(one.group), Counted()).add(reply.payload["previous"], rows)
     for failure in replies.failures:
         counted[failure.task.payload["candidate"]].errors.append(failure.error or "")
     return counted, known
+
+
+def _accuracy(counts: Payload, rows: int, orders: Orders) -> float:
+    own = Counted()
+    own.add(counts, rows)
+    return 1.0 - own.error(orders.objective)
 
 
 def upload(
@@ -180,6 +204,12 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
     return Task(f"tune:{one.unit}:{info.name}", info.name, TUNE, payload, macs, returns)
 
 
+def confirm_task(one: PrunedCandidate, info: ClientInfo, orders: Orders) -> Task:
+    """Train and test this candidate and score GM_{t-1}; the change is neither held nor sent."""
+    task = tune_task(one, info, replace(orders, hold=True), asks=True)
+    return replace(task, id=f"confirm:{one.unit}:{info.name}", job=CONFIRM)
+
+
 def _training_macs(cost: spaces.Cost, rows: int, training: Mapping[str, Any]) -> int:
     """Of the rows that are really trained on: `steps` may end before all epochs are done."""
     trained = rows * int(training["epochs"])
@@ -225,6 +255,11 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
     return reply
 
 
+def _confirm_job(payload: Payload, client: Client) -> Payload:
+    reply = _tune_job(payload | {"hold": False}, client)
+    return {name: value for name, value in reply.items() if name != "change"}
+
+
 def _upload_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-29: the changes that are asked for; the others are deleted."""
     held = client.memory.get("changes", {}) if client.memory.get("round") == payload["round"] else {}
@@ -233,4 +268,4 @@ def _upload_job(payload: Payload, client: Client) -> Payload:
     return {"changes": changes}
 
 
-JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "upload": _upload_job}
+JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "confirm": _confirm_job, "upload": _upload_job}

@@ -20,6 +20,7 @@ WELCOME = f"{__name__}:welcome"
 EVALUATE = f"{__name__}:evaluate"
 SOFT = f"{__name__}:soft"
 IMPORTANCE = f"{__name__}:importance"
+HOLDS = 0.5  # the share of its claimed fitness that a guest must reach, see `robust.confirm`
 
 
 def _rows(client: Client, part: Part) -> tuple[Array, Array]:
@@ -73,13 +74,21 @@ def update(payload: Payload, client: Client) -> Payload:
 
 
 def welcome(payload: Payload, client: Client) -> Payload:
-    """Lines 35-39: guests are scored on the client's own training rows and replace worse residents."""
+    """Lines 35-39: guests are scored on the client's own training rows and replace worse residents.
+
+    With `claimed`, the fitness that its own client reports of each guest, a guest that reaches less than half of it
+    here is refused. `most` guests are accepted at most.
+    """
     settings, reading = _settings(payload)
     limits = GenomeLimits.of(settings)
     guests = joined([decode(payload["guests"][name], limits) for name in sorted(payload["guests"])])
     found = scoring.confusions(guests, *_rows(client, "train"), reading)
     fitness = scoring.find_fitness(payload["fitness"])(found)
-    island, stayed = accept_migrants(Island.from_plain(client.memory["island"]), guests, fitness, settings)
+    if "claimed" in payload:
+        holds = fitness >= HOLDS * np.array([payload["claimed"][name] for name in sorted(payload["guests"])])
+        fitness = np.where(holds, fitness, -np.inf)  # worse than every resident
+    island = Island.from_plain(client.memory["island"])
+    island, stayed = accept_migrants(island, guests, fitness, settings, payload.get("most"))
     client.memory["island"] = island.to_plain()
     return {"stayed": stayed, **({"confusions": found} if payload.get("counts") else {})}
 
