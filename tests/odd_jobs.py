@@ -54,5 +54,13 @@ def labels(payload: Payload, client: Client) -> Payload:
     return {}
 
 
-ODD = (shout, leave, forget, no_table, whose_process, train_or_ruin, labels)
+def remember(payload: Payload, client: Client) -> Payload:
+    """Put this into the client's memory; the reply is what was there before."""
+    before = client.memory.get("value", 0)
+    value = payload["value"]
+    client.memory["value"] = np.array([1.0, float(value)]) if isinstance(value, str) else value
+    return {"before": before}
+
+
+ODD = (shout, leave, forget, no_table, whose_process, train_or_ruin, labels, remember)
 JOBS: dict[str, Any] = {job.__name__: job for job in ODD}

@@ -21,6 +21,7 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.robust import RobustMean
 from atoll.clients import Counted, jobs
+from atoll.core import checks
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
@@ -94,6 +95,28 @@ class Orders:
     measure: Measure = "paper"
     train: bool = True  # False: candidates are only measured
     objective: Objective = "error"
+
+
+@checks.register
+@dataclass(frozen=True)
+class HeldChanges:
+    """A client's memory after a candidate was tuned: the changes of this round, this candidate's among them."""
+
+    round: int
+    unit: str
+    model: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def problem(self, value: Any) -> str | None:
+        if value.keys() != {"round", "changes"} or not isinstance(value["changes"], dict):
+            return "schema: something else where held weight changes were expected"
+        if value["round"] != self.round or self.unit not in value["changes"]:
+            return f"schema: no weight change of {self.unit!r} in round {self.round}"
+        for unit, change in value["changes"].items():
+            other = TensorsLike.of(change if isinstance(change, Tensors) else {})
+            reason = (TensorsLike(self.model) if unit == self.unit else other).problem(change)
+            if reason:
+                return reason
+        return None
 
 
 def tune(
@@ -201,13 +224,15 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
         if orders.measure == "trained":
             macs += _training_macs(own, rows["train"], payload["training"])
         returns["previous"] = counts
-    return Task(f"tune:{one.unit}:{info.name}", info.name, TUNE, payload, macs, returns)
+    remembers = HeldChanges(orders.round, one.unit, TensorsLike.of(one.weights).model) if orders.hold else None
+    name = f"tune:{one.unit}:{info.name}"
+    return Task(name, info.name, TUNE, payload, macs, returns, remembers=remembers)
 
 
 def confirm_task(one: PrunedCandidate, info: ClientInfo, orders: Orders) -> Task:
     """Train and test this candidate and score GM_{t-1}; the change is neither held nor sent."""
     task = tune_task(one, info, replace(orders, hold=True), asks=True)
-    return replace(task, id=f"confirm:{one.unit}:{info.name}", job=CONFIRM)
+    return replace(task, id=f"confirm:{one.unit}:{info.name}", job=CONFIRM, remembers=None)
 
 
 def _training_macs(cost: spaces.Cost, rows: int, training: Mapping[str, Any]) -> int:

@@ -55,7 +55,7 @@ from atoll.methods.base import (
     Task,
     Tensors,
 )
-from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME
+from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME, island_check
 from atoll.methods.nevofed.refinement import psi_of, soft_metrics, soft_psi, tuning_of
 from atoll.methods.nevofed.settings import NEvoFedConfig
 from atoll.spaces import genome
@@ -192,10 +192,17 @@ class NEvoFed(Method[NEvoFedState]):
                 "constant": checks.Count(self.settings.inputs * self.reading.steps),
             }
             macs = connections * rows * self.config.generations
-            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns, size=size))
+            tasks.append(self._island_task(UPDATE, info, payload, macs, returns, size))
         replies = federation.collect(tasks, what="a usable network")
         bests = {reply.task.client: reply.payload for reply in replies}
         return bests, {reply.task.client: str(reply.error) for reply in replies.failures}
+
+    def _island_task(
+        self, job: str, info: ClientInfo, payload: Payload, macs: int, returns: dict[str, Any], size: TaskSize
+    ) -> Task:
+        name = f"{job.rpartition(':')[2]}:{info.name}"
+        remembers = island_check(self.settings)
+        return Task(name, info.name, job, payload, macs, returns, size=size, remembers=remembers)
 
     # -- lines 11-13: migration ----------------------------------------------------------------------------------------
 
@@ -226,7 +233,7 @@ class NEvoFed(Method[NEvoFedState]):
                     returns["confusions"] = checks.CountArray(square, info.sizes["train"], each=1)
                 macs = connections * info.sizes["train"]
                 size = TaskSize(steps=1, population=len(guests))
-                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns, size=size))
+                tasks.append(self._island_task(WELCOME, info, payload, macs, returns, size))
         stayed, visits = 0, {name: [] for name in replies}  # type: tuple[int, dict[str, list[Array]]]
         for reply in federation.collect(tasks, minimum=0):
             stayed += int(reply.payload["stayed"])
