@@ -17,9 +17,10 @@ from atoll.federation.local import local_federation
 from atoll.federation.trust import RobustSettings, draw_checkers
 from atoll.methods.nevofed.refinement import psi_of
 from atoll.rng import stream
-from atoll.testing import ScriptedFederation, made_table
+from atoll.testing import ScriptedFederation, made_images, made_table
 from methods import late_clients, narrow_nets, two_blocks
 from methods.test_nevofed_round import method as nevofed
+from outcomes import outcome
 from refusals import refused
 
 TWELVE = [narrow_nets.client(f"client-{number}") for number in range(12)]
@@ -249,3 +250,27 @@ def test_two_clients_cannot_give_a_median_reward() -> None:
     federation.robust = RobustSettings(fitness="median")
     with refused(ConfigError, "too-few-clients", "robust.fitness", "2 clients", "3"):
         late_clients.make().init(federation, stream(1))
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+RUNS: dict[str, dict[str, Any]] = {
+    "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8, "finish": 0.5},
+    "decnas": {"rounds": 3, "groups": 3, "model": "convnet", "widths": [4] * 6, "batch": 8, "step": 0.1},
+    "nevofed": {"rounds": 3, "population": 10, "keep": "best", "refine": 0.34, "refine_population": 4},
+    "fedrl": {"rounds": 3, "warmup": 1, "retrain": 0, "channels": 2, "cells": 1, "batch": 8},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_robust_search_ends_and_its_workers_do_not_matter(name: str, tmp_path: Path) -> None:
+    data = made_table(clients=8) if name == "nevofed" else made_images(clients=8, side=8, rows=24)
+    robust: dict[str, Any] = {"fitness": "median", "confirm": name != "fedrl"}
+    robust |= {"guests": 0.2} if name == "nevofed" else {}
+    one, two = (
+        atoll.search(name, data, out=tmp_path / str(n), workers=n, settings={"robust": robust}, **RUNS[name])
+        for n in (0, 2)
+    )
+    assert outcome(one)["result"]["candidates"] == outcome(two)["result"]["candidates"]
+    assert outcome(one)["weights"] == outcome(two)["weights"]
+    assert all(account["replies"]["rejected"] == 0 for account in one.result["ledger"]["per_round"])
