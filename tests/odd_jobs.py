@@ -48,4 +48,19 @@ def train_or_ruin(payload: Payload, client: Client) -> Payload:
     return {"weights": Tensors({name: np.full_like(array, 3e38) for name, array in payload["weights"].items()})}
 
 
-JOBS: dict[str, Any] = {job.__name__: job for job in (shout, leave, forget, no_table, whose_process, train_or_ruin)}
+def labels(payload: Payload, client: Client) -> Payload:
+    """What the client takes for its labels."""
+    payload["into"] |= {part: client.data.part(part)[1] for part in ("train", "validation")}  # type: ignore[arg-type]
+    return {}
+
+
+def remember(payload: Payload, client: Client) -> Payload:
+    """Put this into the client's memory; the reply is what was there before."""
+    before = client.memory.get("value", 0)
+    value = payload["value"]
+    client.memory["value"] = np.array([1.0, float(value)]) if isinstance(value, str) else value
+    return {"before": before}
+
+
+ODD = (shout, leave, forget, no_table, whose_process, train_or_ruin, labels, remember)
+JOBS: dict[str, Any] = {job.__name__: job for job in ODD}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atoll import spaces
-from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, fresh, train_models
+from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, fresh, train_models, train_task
 from atoll.core import wire
 from atoll.core.checks import OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
@@ -209,3 +209,15 @@ def test_the_median_of_the_clients_own_errors_by_hand() -> None:
         plain.add({"correct": correct}, rows)
     assert robust.error() == pytest.approx(0.4) and plain.error() == pytest.approx(0.95)
     assert robust.to_plain() == plain.to_plain()
+
+
+def test_a_task_with_a_clip_says_how_long_its_update_can_be() -> None:
+    """Five rows in batches of two are two steps, because the last row joins: 0.5 x 2 x 3 = 3. Not for a sparse one."""
+    info = federation(lambda task: {}, {"a": 5, "b": 5}).clients()[0]
+    dense = {"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [3]}
+    payload = {"architecture": dense, "weights": spaces.initial(dense, stream(1, "start")), "epochs": 1, "batch": 2}
+    payload |= {"lr": 0.5, "clip": 3.0}
+    assert train_task(info, payload).returns["weights"].longest == pytest.approx(3.0, rel=1e-4)
+    assert train_task(info, payload | {"clip": None}).returns["weights"].longest is None
+    thin = payload | {"architecture": ARCH, "weights": START.weights}
+    assert train_task(info, thin).returns["weights"].longest is None

@@ -87,3 +87,34 @@ def test_an_empty_ledger_opens_its_first_round_by_itself() -> None:
     assert ledger.total() == Account()
     ledger.sent("anna", 1)
     assert len(ledger.rounds) == 1
+
+
+def filled(rounds: int) -> Ledger:
+    ledger = Ledger()
+    for number in range(rounds):
+        ledger.open_round()
+        ledger.sent("a", number)
+        ledger.received("used", 1, 2, "a")
+        ledger.elapsed(0.1)
+    return ledger
+
+
+def test_what_a_checkpoint_writes_does_not_grow_with_the_rounds() -> None:
+    short, long = (len(json.dumps(filled(rounds).without_rounds(rounds))) for rounds in (10, 99))
+    assert long - short < 10  # some numbers have more digits
+    assert filled(5).without_rounds(5)["before"] == [] and len(filled(5).without_rounds(4)["before"]) == 1
+
+
+def test_rounds_come_back_from_elsewhere_and_the_total_is_the_same() -> None:
+    """0.1 seconds a round: the sums are the same bits, because they are added in the same order."""
+    ledger, again, old = filled(7), Ledger(), Ledger()
+    assert ledger.total().tasks == 7 and ledger.total().bytes_down == 21
+    assert ledger.total().simulated_seconds == sum([0.1] * 7)
+    again.restore(ledger.without_rounds(6), ledger.to_plain()["rounds"][1:])
+    old.restore(ledger.to_plain())  # as checkpoints of earlier versions have it
+    for other in (again, old):
+        assert other.to_plain() == ledger.to_plain() and other.total() == ledger.total()
+    for one in (ledger, again, old):
+        one.open_round()
+        one.elapsed(0.1)
+    assert again.total() == old.total() == ledger.total()

@@ -14,10 +14,12 @@ from atoll.config import resolve
 from atoll.core.checks import Count, CountArray, CountsUpTo, TensorsLike
 from atoll.core.messages import Payload, Reply, Task, Tensors
 from atoll.errors import ConfigError, Paused
-from atoll.federation.faults import KINDS, FaultRule, FaultSettings, InjectedFaults, Kind, struck_clients
+from atoll.federation.executor import find_job
+from atoll.federation.faults import KINDS, ON_CLIENT, FaultRule, FaultSettings, InjectedFaults, Kind, struck_clients
 from atoll.run import launch
 from atoll.run.reader import load
 from atoll.testing import ScriptedFederation, made_table
+from atoll.training.client import Client
 from refusals import refused
 
 SENT = Tensors({"w": np.full(4, 10, np.float32)})
@@ -117,7 +119,7 @@ def test_a_share_of_clients_is_drawn_by_the_seed() -> None:
 
 def test_a_run_with_faults_of_all_kinds_ends_and_a_resumed_one_meets_the_same(tmp_path: Path) -> None:
     data = made_table(clients=6)
-    rules = [{"kind": kind, "clients": 0.34, "probability": 0.4} for kind in KINDS if kind != "delay"]
+    rules = [{"kind": kind, "clients": 0.34, "probability": 0.4} for kind in KINDS if kind not in ("delay", "crash")]
     raw = {"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"workers": 0}, "faults": {"rule": rules}}
     experiment = resolve({**raw, "fedavg": {"rounds": 4}})
 
@@ -131,3 +133,51 @@ def test_a_run_with_faults_of_all_kinds_ends_and_a_resumed_one_meets_the_same(tm
     atoll.resume(tmp_path / "two", data=data)
     assert outcome(tmp_path / "two") == outcome(tmp_path / "whole")
     assert any(account.get("rejected") for account in load(tmp_path / "whole").clients.values())
+
+
+def trained(kind: str | None, folder: Path, workers: int, clients: float | list[str] = 0.2) -> atoll.Run:
+    rules = [] if kind is None else [{"kind": kind, "clients": clients}]
+    settings: dict[str, Any] = {"faults": {"rule": rules}}
+    return atoll.search("fedavg", made_table(clients=5), out=folder, rounds=2, workers=workers, settings=settings)
+
+
+def test_a_client_whose_process_dies_fails_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
+    """Every task of one of five clients ends its worker, twice; the run is that of one whose client drops out."""
+    crashed, dropped = (trained(kind, tmp_path / kind, workers=2) for kind in ("crash", "dropout"))
+    (struck,) = struck_clients(FaultRule(kind="crash"), 0, sorted(crashed.clients), crashed.result["seed"])
+    failures = crashed.clients[struck]["failed"]
+    assert list(failures) == ["the worker process died twice on this task"] and crashed.clients[struck]["used"] == 0
+    assert [event["metrics"]["error"] for event in crashed.rounds] == [
+        event["metrics"]["error"] for event in dropped.rounds
+    ]
+
+
+def test_no_process_ends_itself(tmp_path: Path) -> None:
+    with refused(ConfigError, "inapplicable-setting", "'crash'", "engine.workers = 0"):
+        trained("crash", tmp_path / "run", workers=0)
+    sites = resolve({"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"name": "flower"}})
+    for kind in ON_CLIENT:
+        faults = FaultSettings(rule=[FaultRule(kind=kind)])
+        with refused(ConfigError, "inapplicable-setting", repr(kind), "sites"):
+            launch.start(sites.model_copy(update={"faults": faults}), tmp_path / "sites")
+
+
+def test_flipped_labels_by_hand() -> None:
+    """Of three classes the first and the last change places; validation rows are left alone."""
+    data = made_table(clients=1, rows=30)
+    seen: dict[str, Any] = {}
+    flipped = find_job("atoll.federation.faults:label_flip")
+    client = Client(data.client(data.names[0]), {}, np.random.default_rng(1))
+    flipped({"job": "odd_jobs:labels", "payload": {"into": seen}}, client)
+    assert len(data.schema.classes) == 3
+    assert seen["train"].tolist() == (2 - client.data.part("train")[1]).tolist()
+    assert seen["validation"].tolist() == client.data.part("validation")[1].tolist()
+
+
+def test_training_on_wrong_labels_changes_updates_only_of_those_who_do(tmp_path: Path) -> None:
+    """All clients do: the network learns the wrong classes, and measures so on rows with the right ones."""
+    honest, wrong = trained(None, tmp_path / "h", 0), trained("label_flip", tmp_path / "w", 0, clients=1.0)
+    again = trained("label_flip", tmp_path / "a", 2, clients=1.0)
+    errors = [run.candidate("high")["test"]["test_error"] for run in (honest, wrong, again)]
+    assert errors[1] > errors[0] + 0.2 and errors[2] == errors[1]
+    assert all(account["used"] == account["asked"] for account in wrong.clients.values())

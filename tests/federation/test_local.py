@@ -11,12 +11,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atoll import search
+from atoll.core.checks import Count
 from atoll.core.messages import Task
 from atoll.errors import AtollError
 from atoll.federation.base import Federation
@@ -31,7 +33,8 @@ ONE, TWO = DATA.names[:2]
 
 
 def task(client: str, job: str, **payload: Any) -> Task:
-    room = "odd_jobs" if job in ("shout", "leave", "forget", "no_table", "whose_process") else "atoll.testing.jobs"
+    odd = ("shout", "leave", "forget", "no_table", "whose_process", "remember")
+    room = "odd_jobs" if job in odd else "atoll.testing.jobs"
     return Task(job, client, f"{room}:{job}", payload)
 
 
@@ -209,3 +212,16 @@ def test_scratch_folders_of_killed_processes_are_swept(monkeypatch: pytest.Monke
         scratch_folder()[1].release()
         assert mine.exists()
     assert not left.exists() and alive.exists() and mine.exists() and (tmp_path / "atoll-scratch-notes").exists()
+
+
+def test_a_memory_with_nan_is_rejected_and_the_one_before_it_remains(either: Federation) -> None:
+    before, bad, after = either.map([task(ONE, "remember", value=value) for value in (7, "nan", 8)])
+    assert before.ok and after.payload == {"before": 7}
+    assert bad.error == "rejected, nonfinite: NaN, or tensors that are not finite, in a client's memory"
+
+
+def test_a_task_says_what_its_client_may_remember(either: Federation) -> None:
+    described = [replace(task(TWO, "remember", value=v), remembers={"value": Count(5)}) for v in (3, 6, 4)]
+    good, bad, after = either.map(described)
+    assert good.ok and after.payload == {"before": 3}
+    assert bad.error == "rejected, count: 6 is outside 0 to 5, in a client's memory"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from atoll.algorithms.aggregation import GradientMean, Mean
 from atoll.algorithms.robust import Rule
-from atoll.core.checks import Count, OnGraph, TensorsLike
+from atoll.core.checks import Count, OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, measured, returns_update
@@ -102,6 +103,31 @@ def test_failures_pass_and_do_not_count() -> None:
     assert bad([reply("a", 1.0), reply("b", 1e9), Reply(failed.task, error="broken")][:2]) == {}
     found = list(NormRule(lambda _: None).passed([failed, reply("a", 1.0), failed]))
     assert [one.ok for one in found] == [False, True, False]
+
+
+def clipped(client: str, w: float, longest: float = 4.0) -> Reply:
+    """An update of length 2 x `w`: four weights change by `w`."""
+    found = reply(client, w)
+    check = TensorsLike.of(SENT, "values", longest)
+    return replace(found, task=replace(found.task, returns={"weights": check}))
+
+
+def test_an_update_beyond_its_clip_is_rejected_also_alone() -> None:
+    assert bad([clipped("a", 2.0), clipped("b", 2.01)]) == {}
+    found = bad([clipped("a", 2.1)])
+    assert found == {"a": "rejected, norm: an update of length 4.2, where its clip allows 4"}
+    assert list(bad([clipped("a", 3e38), clipped("b", 1.0)])) == ["a"]
+
+
+def test_what_is_beyond_its_clip_does_not_count_for_what_is_usual() -> None:
+    """Three of five send 1e6, beyond their clips: the median is then that of the two others and of 300."""
+    wrong = [clipped(name, 1e6) for name in "abc"]
+    assert list(bad([*wrong, reply("d", 1.0), reply("e", 1.0), reply("f", 300.0)])) == ["a", "b", "c", "f"]
+
+
+def test_the_limit_of_a_clip_is_saved_with_its_task() -> None:
+    check = TensorsLike.of(SENT, "values", 4.0)
+    assert from_plain(to_plain(check)).longest == 4.0
 
 
 def answering(values: dict[str, float]) -> Any:

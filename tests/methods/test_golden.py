@@ -105,6 +105,22 @@ def test_a_method_gives_what_it_gave(method: str, tmp_path: Path) -> None:
     assert differences(wanted, json.loads(json.dumps(golden_run(method, tmp_path / "run")))) == []
 
 
+@pytest.mark.parametrize("method", names("methods"))
+def test_no_reply_of_a_golden_run_is_rejected(method: str) -> None:
+    """Neither by the norm rule, which is always on, nor by another."""
+    rounds = json.loads((GOLDEN / f"{method}.json").read_text())["ledger"]
+    assert sum(account["replies"]["used"] for account in rounds) > 0
+    assert all(account["replies"]["rejected"] == account["replies"]["failed"] == 0 for account in rounds)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "realtime", "moefl", "fednas", "retrain"])
+def test_clipping_rejects_no_honest_update(method: str, tmp_path: Path) -> None:
+    """The golden run with short gradients, whose updates come close to what their clip allows."""
+    data = made_images(**IMAGES[method]) if method in IMAGES else made_table()
+    run = atoll.search(method, data, out=tmp_path / "run", workers=0, clip=0.05, **SETTINGS[method])
+    assert all(account["replies"]["rejected"] == 0 for account in run.result["ledger"]["per_round"])
+
+
 def test_no_golden_run_is_missing_or_left_over() -> None:
     assert {path.stem for path in GOLDEN.glob("*.json")} == set(names("methods")) == set(SETTINGS)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from atoll.rng import stream
 from atoll.run.reader import load
 from outcomes import outcome
 from programs import loaded, rounds_done, run, start, wait_until  # noqa: F401 (a fixture)
@@ -63,3 +67,58 @@ def test_killed_three_times(method: str, tmp_path: Path) -> None:
     assert child.wait().code == 0
     assert -signal.SIGKILL in codes  # on a busy machine a run may be quicker than its killer
     assert outcome(load(path)) == outcome(load(tmp_path / "whole"))
+
+
+# -- many kills, with two workers at work ------------------------------------------------------------------------------
+
+KILLS = 200  # over all methods
+SMALL: dict[str, tuple[int, list[str]]] = {
+    "fedavg": (6, []),
+    "personal": (6, ["personal.shared=3"]),
+    "nevofed": (5, ["nevofed.population=12"]),
+    "realtime": (5, ["realtime.population=3", "realtime.widths=[8, 8]"]),
+    "moefl": (4, ["moefl.fitness_rounds=2", "moefl.population=3", "moefl.epochs=1"]),
+    "decnas": (5, [*SEARCHES["decnas"][2][1:]]),
+    "fedrl": (6, ["fedrl.channels=2", "fedrl.cells=1", "fedrl.batch=8", "fedrl.warmup=2", "fedrl.retrain=1"]),
+    "fednas": (3, ["fednas.channels=2", "fednas.cells=1", "fednas.retrain=1"]),
+    "offline": (4, ["offline.generations=2", "offline.population=3", "offline.widths=[8, 8]"]),
+}
+
+
+def killed_and_resumed(method: str, kills: int, folder: Path) -> int:
+    """Each time a run with two workers is killed at a random moment and resumed with up to two; how many were killed
+    before they had ended."""
+    rounds, settings = SMALL[method]
+    words = [word for setting in ("data.rows=300", *settings) for word in ("--set", setting)]
+    options = (method, "--data", "digits", "--clients", 4, "--rounds", rounds, "--quiet", *words)
+    assert run("run", *options, "--workers", 0, "--out", folder / "whole").code == 0
+    begin = time.monotonic()
+    assert run("run", *options, "--workers", 2, "--out", folder / "timed").code == 0
+    seconds, expected = time.monotonic() - begin, outcome(load(folder / "whole"))
+    assert outcome(load(folder / "timed")) == expected
+    rng, killed = stream(1, "kills", method), 0
+    for number in range(kills):
+        path = folder / str(number)
+        child = start("run", *options, "--workers", 2, "--out", path)
+        time.sleep(float(rng.uniform(0, seconds)))
+        child.send(signal.SIGKILL)
+        killed += child.wait().code == -signal.SIGKILL
+        again = ("resume", path, "--quiet") if (path / "config.toml").exists() else ("run", *options, "--out", path)
+        ended = run(*again, "--workers", int(rng.integers(3)))
+        assert ended.code == 0, ended
+        assert outcome(load(path)) == expected, (method, number)
+        shutil.rmtree(path)
+    return killed
+
+
+def test_a_search_with_two_workers_is_killed_at_a_random_moment(tmp_path: Path) -> None:
+    killed_and_resumed("fedavg", 1, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", SMALL)
+def test_two_hundred_kills(method: str, tmp_path: Path) -> None:
+    kills = math.ceil(KILLS / len(SMALL))
+    killed = killed_and_resumed(method, kills, tmp_path)
+    print(f"{method}: {killed} of {kills} were killed before their end, all equal")
+    assert killed > kills / 2  # on a busy machine a run may be quicker than its killer

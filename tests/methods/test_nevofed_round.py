@@ -69,7 +69,7 @@ def test_a_best_that_did_not_change_is_not_sent_again() -> None:
         state, _ = server.step(state, federation, stream(1, "round"))
         for number in (2, 3):
             federation.begin(number)
-            server._exchange(codes, federation.clients(), federation)
+            server._exchange({name: {"genome": code} for name, code in codes.items()}, federation.clients(), federation)
             down.append(federation.ledger.current.bytes_down)
     assert down[0] - down[1] == 3 * sum(len(code) for code in codes.values()) - sum(len(c) for c in codes.values())
 

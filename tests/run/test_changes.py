@@ -10,8 +10,8 @@ import pytest
 
 import atoll
 from atoll.config import resolve
-from atoll.errors import Paused, RunDamaged, RunDirectoryError
-from atoll.rng import stream
+from atoll.errors import AtollError, Paused, RunDamaged, RunDirectoryError
+from atoll.rng import Generator, stream
 from atoll.run import launch
 from atoll.run.reader import load
 from atoll.testing import made_table
@@ -129,3 +129,91 @@ def test_flipped_bits_are_noticed_or_harmless(tmp_path: Path, finished: Path) ->
         assert noticed(path), name
         (path / name).write_bytes(data)
     assert not noticed(path)
+
+
+# -- corruptions of every file -------------------------------------------------------------------------------------
+
+
+def corrupted(data: bytes, kind: str, rng: Generator) -> bytes | None:
+    """The content of a file after one accident; None: the file is gone."""
+    place = int(rng.integers(max(1, len(data))))
+    if kind == "flip":
+        changed = bytearray(data)
+        if data:
+            changed[place] ^= 1 << int(rng.integers(8))
+        return bytes(changed)
+    if kind == "zeros":
+        return data[:place] + bytes(len(data[place : place + 64])) + data[place + 64 :]
+    if kind == "junk":
+        return data[:place] + rng.bytes(len(data[place : place + 64])) + data[place + 64 :]
+    return {"cut": data[:place], "longer": data + rng.bytes(16), "empty": b"", "deleted": None}[kind]
+
+
+KINDS = ("flip", "zeros", "junk", "cut", "longer", "empty", "deleted")
+
+
+def files_of(path: Path) -> list[str]:
+    """Every file of a run directory but its lock, which holds nothing."""
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file.name != "lock")
+
+
+def ended_as(copy: Path) -> Any:
+    """What a copy of a stopped run gives that is resumed; an error if it is refused."""
+    try:
+        run = atoll.resume(copy, data=DATA)
+    except AtollError as problem:
+        return problem
+    return [event["metrics"] for event in run.rounds], [c["objectives"] for c in run.result["candidates"]]
+
+
+def corrupt_all(folder: Path, number: int) -> dict[str, int]:
+    """Corrupt files of a stopped run, which is then resumed, and of a finished one, which is then read, in turn: each
+    corruption is an error of one line, is named among the problems, or changes nothing."""
+    stopped, done = folder / "stopped", folder / "done"
+    begin(stopped, 2)
+    atoll.search("fedavg", DATA, out=done, **SHORT)
+    shutil.copytree(stopped, folder / "whole")
+    expected, before = ended_as(folder / "whole"), content(done)
+    assert not isinstance(expected, Exception) and not noticed(done)
+    rng, counts = stream(1, "corruptions"), dict.fromkeys(("refused", "named", "harmless"), 0)
+    for turn in range(number):
+        source = stopped if turn % 2 else done
+        copy = folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(source, copy)
+        files = files_of(copy)
+        name = files[(turn // 2) % len(files)]
+        kind = KINDS[int(rng.integers(len(KINDS)))]
+        new = corrupted((copy / name).read_bytes(), kind, rng)
+        if new is None:
+            (copy / name).unlink()
+        else:
+            (copy / name).write_bytes(new)
+        if source is stopped:
+            found = ended_as(copy)
+            assert isinstance(found, AtollError) or found == expected, (name, kind)
+            assert not isinstance(found, AtollError) or "\n" not in str(found)
+            counts["refused" if isinstance(found, AtollError) else "harmless"] += 1
+        else:
+            seen = noticed_or_refused(copy)
+            assert seen or content(copy) == before, (name, kind)
+            counts["named" if seen else "harmless"] += 1
+    return counts
+
+
+def noticed_or_refused(path: Path) -> bool:
+    try:
+        return noticed(path)
+    except AtollError:  # such as a folder that is no run any more
+        return True
+
+
+def test_some_corruptions_of_every_file_are_noticed_or_harmless(tmp_path: Path) -> None:
+    assert sum(corrupt_all(tmp_path, 40).values()) == 40
+
+
+@pytest.mark.soak
+def test_five_hundred_corruptions_are_noticed_or_harmless(tmp_path: Path) -> None:
+    counts = corrupt_all(tmp_path, 500)
+    print(counts)
+    assert sum(counts.values()) == 500

@@ -354,3 +354,41 @@ def test_progress_is_shown_only_when_it_is_asked_for(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out.startswith("round 3/3  error ")
     with refused(ConfigError, "conflicting-settings", "progress=True"):
         atoll.resume(first.path, data=DATA, rounds=4, progress=True, watcher=PlainProgress(Console()))
+
+
+# -- the ledger is in the event log, once ---------------------------------------------------------------------------
+
+
+def checkpoint_of(path: Path) -> dict[str, Any]:
+    found = Checkpoints(path / "checkpoints").read()
+    assert found is not None
+    return found[1]
+
+
+def test_a_checkpoint_has_no_accounts_of_rounds_and_one_of_an_earlier_version_is_continued(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    begin(tmp_path / "run", 2)
+    saved = checkpoint_of(tmp_path / "run")
+    assert saved["value"]["ledger"].keys() == {"before", "clients"} and saved["value"]["ledger"]["before"] == []
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    saved["value"]["ledger"] = {
+        "rounds": [event["ledger"] for event in events],
+        "clients": saved["value"]["ledger"]["clients"],
+    }
+    Checkpoints(tmp_path / "run" / "checkpoints").write(2, saved)
+    run = atoll.resume(tmp_path / "run", data=DATA)
+    assert outcome(run)["result"]["ledger"] == whole["result"]["ledger"]
+
+
+def test_a_log_without_its_rounds_is_damage(tmp_path: Path) -> None:
+    """A log of an earlier version has no sums, so that a lost line shows by the number of rounds only."""
+    begin(tmp_path / "run", 2)
+    file = tmp_path / "run" / "events.jsonl"
+    first, second = (json.loads(line) for line in file.read_text().splitlines())
+    second = {key: value for key, value in second.items() if key not in ("sum", "ledger")}
+    first = {key: value for key, value in first.items() if key != "sum"}
+    text = json.dumps(first) + "\n" + json.dumps(second)
+    file.write_text(text + " " * (file.stat().st_size - len(text) - 1) + "\n")
+    with refused(RunDamaged, "file-damaged", "1 rounds", "2"):
+        atoll.resume(tmp_path / "run", data=DATA)

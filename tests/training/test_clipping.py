@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -47,3 +49,30 @@ def test_a_length_that_is_none() -> None:
     for wrong in (0.0, -1.0, float("inf")):
         with refused(ConfigError, "invalid-setting", f"clip = {wrong}"):
             TrainSettings(clip=wrong)
+
+
+def test_the_longest_update_by_hand() -> None:
+    """Ten rows in batches of four are three steps an epoch: 0.5 x 6 x 0.2 / (1 - 0.5) = 1.2 without weight decay."""
+    weights = {"w": np.array([3.0, 4.0], np.float32)}
+    plain = TrainSettings(epochs=2, batch=4, lr=0.5, momentum=0.5, clip=0.2)
+    assert plain.longest_update(10, weights) == pytest.approx(1.2, rel=1e-4)
+    assert replace(plain, steps=5).longest_update(10, weights) == pytest.approx(1.0, rel=1e-4)
+    assert replace(plain, clip=None).longest_update(10, weights) is None
+    # The reach is 6; weights of length 5 grow to at most (5 + 1.2) x exp(0.6).
+    decayed = replace(plain, weight_decay=0.1).longest_update(10, weights)
+    assert decayed == pytest.approx(6 * (0.2 + 0.1 * 6.2 * np.exp(0.6)), rel=1e-4)
+    assert replace(plain, weight_decay=1e306).longest_update(10, weights) is None
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("lr", [1e-7, 0.5])
+def test_no_training_is_longer_than_the_longest_update(momentum: float, weight_decay: float, lr: float) -> None:
+    rng = np.random.default_rng(0)
+    weights = spaces.initial(ARCH, rng)
+    x, y = (10 * rng.normal(size=(30, 4))).astype(np.float32), np.arange(30) % 3
+    how = TrainSettings(epochs=5, batch=4, lr=lr, momentum=momentum, weight_decay=weight_decay, clip=0.2)
+    trained = train(network(ARCH), weights, x, y, how, rng).weights
+    length = np.sqrt(sum(np.square(trained[name] - weights[name]).sum() for name in weights))
+    longest = how.longest_update(30, weights)
+    assert longest is not None and 0 < length <= longest

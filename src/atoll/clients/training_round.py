@@ -38,7 +38,7 @@ from atoll.federation.base import Federation
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.sparse import space as sparse
-from atoll.training import calibration
+from atoll.training import calibration, sgd
 from atoll.training.metrics import Confusion, Objective, objective_error
 
 Own = Mapping[str, Sequence[ClientInfo]]  # model -> its group of clients; models without one use all
@@ -102,7 +102,7 @@ def train_task(
     """
     architecture, rows = payload["architecture"], trained_rows(info, payload)
     graphs = {matrix: int(np.count_nonzero(mask)) for matrix, mask in sparse.masks(architecture).items()}
-    weights = TensorsLike.of(payload["weights"], "values")
+    weights = TensorsLike.of(payload["weights"], "values", None if graphs else _longest_update(payload, rows))
     returns: dict[str, Any] = {"weights": OnGraph(weights.model, graphs, update="values") if graphs else weights}
     counted = bool(payload.get("client_accuracy"))
     if counted:
@@ -110,6 +110,15 @@ def train_task(
     macs = training_macs(cost or spaces.cost(architecture), rows, payload["epochs"], extra_passes=counted)
     words = ("train", name, info.name) if name else ("train", info.name)
     return Task(":".join(words), info.name, job, payload, macs, returns)
+
+
+def _longest_update(payload: Payload, rows: int) -> float | None:
+    """Of a network whose weights are not removed, which clipping does not limit."""
+    if payload.get("clip") is None:
+        return None
+    fields = sgd.TrainSettings.__dataclass_fields__
+    settings = sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload})
+    return settings.longest_update(rows, payload["weights"])
 
 
 def trained_rows(info: ClientInfo, payload: Payload) -> int:

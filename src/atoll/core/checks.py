@@ -16,12 +16,13 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from atoll.core import wire
 from atoll.core.messages import Array, Tensors
 from atoll.core.wire import FrameLimits
 from atoll.errors import ConfigError
@@ -67,15 +68,20 @@ class TensorsLike:
 
     `update` says that they are a client's update, whose size is compared with those of other clients (see
     `federation/trust.py`): new "values" of the tensors that the task holds under the same key, or the "change" itself.
+    `longest` is the most that its training can have changed them, as the length (L2 norm) of all changes together.
     """
 
     model: Mapping[str, tuple[str, tuple[int, ...]]]
     update: Update | None = field(default=None, kw_only=True)
+    longest: float | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Array], update: Update | None = None) -> TensorsLike:
+    def of(
+        cls, tensors: Mapping[str, Array], update: Update | None = None, longest: float | None = None
+    ) -> TensorsLike:
         """Tensors with the names, dtypes and shapes of these."""
-        return cls({name: (array.dtype.str, array.shape) for name, array in tensors.items()}, update=update)
+        model = {name: (array.dtype.str, array.shape) for name, array in tensors.items()}
+        return cls(model, update=update, longest=longest)
 
     def limits(self) -> FrameLimits:
         names = sum(_text(name) + ARRAY for name in self.model)
@@ -311,6 +317,36 @@ def inspect(payload: Any, returns: Any) -> str | None:
         return next((reason for reason in found if reason), None)
     check: Check = returns
     return check.problem(payload)
+
+
+def inspect_memory(memory: Any, remembers: Any) -> str | None:
+    """Why a client's memory is refused, or None. `remembers` describes it; else tensors must be finite, and no number
+    may be NaN: a best value so far may well be minus infinity."""
+    if not isinstance(memory, dict):
+        return f"schema: a client's memory is a {type(memory).__name__}, not a table"
+    try:
+        parts = wire.take_apart(memory)
+    except TypeError as problem:
+        return f"schema: a client's memory: {problem}"
+    arrays = [*parts.arrays, *(owner[name] for owner, name in parts.tensors)]
+    nbytes = sum(array.nbytes for array in arrays)
+    if nbytes > UNDESCRIBED.arrays:
+        return f"size: a client's memory has arrays of {nbytes} bytes; at most {UNDESCRIBED.arrays} are accepted"
+    if remembers is not None:
+        reason = inspect(memory, remembers)
+        return reason and f"{reason}, in a client's memory"
+    sound = all(is_finite(owner[name]) for owner, name in parts.tensors)
+    sound = sound and not any(array.dtype.kind == "f" and np.isnan(array).any() for array in parts.arrays)
+    sound = sound and not any(map(math.isnan, _numbers(parts.tree)))
+    return None if sound else "nonfinite: NaN, or tensors that are not finite, in a client's memory"
+
+
+def _numbers(tree: Any) -> Iterator[float]:
+    if isinstance(tree, (dict, list)):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from _numbers(value)
+    elif isinstance(tree, float):
+        yield tree
 
 
 def _array_fault(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -93,11 +93,14 @@ class Ledger:
 
     def __init__(self) -> None:
         self.rounds: list[Account] = []
+        self._before = Account()  # the sum of all rounds but the last
         self.clients: dict[str, ClientAccount] = {}
         self.this_round: dict[str, ClientAccount] = {}  # the clients' accounts of the current round alone
 
     def open_round(self) -> None:
         """Start the next round's account."""
+        if self.rounds:
+            self._before.add(self.rounds[-1])
         self.rounds.append(Account())
         self.this_round = {}
 
@@ -158,18 +161,28 @@ class Ledger:
         self.current.simulated_seconds += seconds
 
     def total(self) -> Account:
-        total = Account()
-        for account in self.rounds:
-            total.add(account)
+        total = account_from_plain(asdict(self._before))
+        if self.rounds:
+            total.add(self.rounds[-1])
         return total
 
     def to_plain(self) -> dict[str, Any]:
         rounds = [asdict(account) for account in self.rounds]
         return {"rounds": rounds, "clients": {name: own.to_plain() for name, own in self.clients.items()}}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continue from what `to_plain` gave, between two rounds."""
-        self.rounds = [account_from_plain(row) for row in saved["rounds"]]
+    def without_rounds(self, number: int) -> dict[str, Any]:
+        """As `to_plain`, without the last `number` rounds: the event log has those, so that what a checkpoint writes
+        does not grow with the rounds."""
+        rounds = [asdict(account) for account in self.rounds[: len(self.rounds) - number]]
+        return {"before": rounds, "clients": {name: own.to_plain() for name, own in self.clients.items()}}
+
+    def restore(self, saved: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Continue from what `to_plain` gave, or `without_rounds` and these rounds, between two rounds."""
+        kept = saved["rounds"] if "rounds" in saved else [*saved["before"], *rounds]
+        self.rounds = [account_from_plain(row) for row in kept]
+        self._before = Account()
+        for account in self.rounds[:-1]:
+            self._before.add(account)
         self.clients = {name: ClientAccount(**own) for name, own in saved["clients"].items()}
         self.this_round = {}
 

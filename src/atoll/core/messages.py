@@ -156,8 +156,9 @@ class Task:
     """One piece of work for one client.
 
     `job` names a function as `module:name`; the module's `JOBS` holds it. `macs` is the server's estimate of
-    what the work costs the client. `returns` says what the reply may hold (see `core/checks.py`). A `test_evaluation`
-    measures for the report only and is not charged to the search.
+    what the work costs the client. `returns` says what the reply may hold (see `core/checks.py`), `remembers` what the
+    client's memory may be after it; without it the memory must hold no NaN. A `test_evaluation` measures for the report
+    only and is not charged to the search.
     """
 
     id: str
@@ -168,6 +169,7 @@ class Task:
     returns: Any = None
     test_evaluation: bool = False
     size: TaskSize = TaskSize()
+    remembers: Any = None
 
 
 @dataclass(frozen=True)

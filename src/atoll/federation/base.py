@@ -29,7 +29,8 @@ from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
-from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, returns_update
+from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, draw_checkers, returns_update
+from atoll.rng import Generator
 
 
 class Federation:
@@ -110,6 +111,11 @@ class Federation:
     def median_fitness(self) -> bool:
         """Whether the error that a search minimises is the median of the clients' own, by `robust.fitness`."""
         return self.robust.fitness == "median"
+
+    def draw_checkers(self, rng: Generator) -> list[str]:
+        """The clients that measure nothing in the search and re-check its final networks; none without
+        `robust.confirm`."""
+        return draw_checkers(self.clients(), rng) if self.robust.confirm else []
 
     def test_holders(self) -> list[ClientInfo]:
         """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""

@@ -141,7 +141,13 @@ def outcome(envelope: Envelope, answer: bytes | bytearray) -> Outcome:
     payload = found.get("payload")
     if not isinstance(payload, dict):
         return refused(envelope, WireError("the answer has no payload", code="payload-not-table"))
-    return Outcome(envelope.order, payload, memory, wire.size(payload, digests=False))
+    return with_sound_memory(envelope, Outcome(envelope.order, payload, memory, wire.size(payload, digests=False)))
+
+
+def with_sound_memory(envelope: Envelope, found: Outcome) -> Outcome:
+    """The outcome, or a rejection if the client's memory, which the server holds for it, is not what it may be."""
+    reason = checks.inspect_memory(found.memory, envelope.task.remembers) if found.memory else None
+    return found if reason is None else Outcome(envelope.order, error=f"rejected, {reason}", rejected=True)
 
 
 def refused(envelope: Envelope, problem: WireError) -> Outcome:

@@ -10,30 +10,37 @@ A file of rules (`atoll run ... --faults faults.toml`) becomes the `[faults]` ta
     first = 3              # the first round of it, and `last`
 
 It changes what the transport brings back, before anything is checked: the dispatcher cannot tell it from a real client.
+The kinds in `ON_CLIENT` happen while a client works: its task is then a job of this module, which does the real one.
 All draws are named by (seed, round, client, task number), so that a resumed run meets the same faults.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.core import checks, wire
-from atoll.core.messages import Array, Payload, Tensors
+from atoll.core.messages import Array, Part, Payload, Schema, Tensors
 from atoll.errors import ConfigError, WireError, nearest
-from atoll.federation.executor import refused
+from atoll.federation.executor import Job, find_job, refused
 from atoll.federation.transport import Envelope, Outcome, Transport
 from atoll.rng import Generator, stream
 
-Kind = Literal["dropout", "delay", "corrupt", "nan", "huge", "flip", "scale", "noise", "lie"]
+if TYPE_CHECKING:
+    from atoll.training.client import Client, LocalData
+
+Kind = Literal["dropout", "delay", "crash", "corrupt", "nan", "huge", "flip", "scale", "noise", "lie", "label_flip"]
 KINDS: dict[Kind, str] = {
     "dropout": "no reply",
     "delay": "a reply after `factor` more seconds",
+    "crash": "the client's process dies in the middle of the task, and again when the task is repeated",
     "corrupt": "a frame with flipped bytes",
     "nan": "an update of NaN",
     "huge": "an update of 3e38",
@@ -41,7 +48,9 @@ KINDS: dict[Kind, str] = {
     "scale": "an update `factor` times as long",
     "noise": "an update with normal noise of `factor` times its own size",
     "lie": "every row counted as answered correctly",
+    "label_flip": "training on wrong labels: the last class for the first, and so on",
 }
+ON_CLIENT: tuple[Kind, ...] = ("crash", "label_flip")
 
 
 class FaultRule(BaseModel):
@@ -87,12 +96,28 @@ class InjectedFaults(Transport):
         self._rules = [
             (number, rule, struck_clients(rule, number, names, seed)) for number, rule in enumerate(settings.rule)
         ]
+        self._refuse_own_crash(settings)
         self._envelopes: dict[int, Envelope] = {}
         self._held: list[tuple[float, Outcome]] = []  # outcomes that come later, by the machine's clock
 
+    def _refuse_own_crash(self, settings: FaultSettings) -> None:
+        from atoll.federation.local import SerialTransport
+
+        if isinstance(self.inner, SerialTransport) and any(rule.kind == "crash" for rule in settings.rule):
+            raise ConfigError(
+                "faults: kind = 'crash': all clients work in this process (engine.workers = 0), which would die with "
+                "them; use one worker or more",
+                code="inapplicable-setting",
+            )
+
     def start(self, envelope: Envelope) -> None:
         self._envelopes[envelope.order] = envelope
-        self.inner.start(envelope)
+        task = envelope.task
+        for rule, _ in self._striking(envelope):
+            if rule.kind in ON_CLIENT:
+                inner = {"job": task.job, "payload": task.payload}
+                task = replace(task, job=f"{__name__}:{rule.kind}", payload=inner)
+        self.inner.start(replace(envelope, task=task))
 
     def poll(self, timeout: float | None) -> list[Outcome]:
         if self._held:
@@ -123,20 +148,23 @@ class InjectedFaults(Transport):
         """Put an outcome where `poll` finds it, changed by the rules that strike its client."""
         envelope = self._envelopes.pop(outcome.order, None)
         due = time.monotonic()
-        if envelope is None or envelope.task.test_evaluation:  # the report says what is true
-            self._held.append((due, outcome))
-            return
-        client, number = envelope.task.client, envelope.round
-        for place, rule, struck in self._rules:
-            rng = stream(self._seed, "faults", place, number, client, envelope.number)
-            in_time = rule.first <= number and (rule.last is None or number <= rule.last)
-            if client not in struck or not in_time or rng.random() >= rule.probability or outcome.error is not None:
-                continue
-            if rule.kind == "delay":
+        for rule, rng in self._striking(envelope) if envelope is not None else ():
+            if rule.kind == "delay" and outcome.error is None:
                 due += rule.factor
-            else:
+            elif rule.kind not in ON_CLIENT and outcome.error is None:
+                assert envelope is not None
                 outcome = _changed(envelope, outcome, rule, rng)
         self._held.append((due, outcome))
+
+    def _striking(self, envelope: Envelope) -> Iterator[tuple[FaultRule, Generator]]:
+        """The rules that strike this task, each with its random stream. The report says what is true: none strikes a
+        test evaluation."""
+        client, number = envelope.task.client, envelope.round
+        for place, rule, struck in self._rules if not envelope.task.test_evaluation else ():
+            rng = stream(self._seed, "faults", place, number, client, envelope.number)
+            in_time = rule.first <= number and (rule.last is None or number <= rule.last)
+            if client in struck and in_time and rng.random() < rule.probability:
+                yield rule, rng
 
 
 def _changed(envelope: Envelope, outcome: Outcome, rule: FaultRule, rng: Generator) -> Outcome:
@@ -211,3 +239,35 @@ def _walk(returns: Any, payload: Any, sent: Any, change: Callable[[Any, Any, Any
         return [_walk(one, value, None, change) for one, value in zip(returns, payload, strict=True)]
     values = isinstance(returns, checks.TensorsLike) and returns.update == "values" and isinstance(sent, Tensors)
     return payload if returns is None else change(returns, payload, sent if values else None)
+
+
+# -- the clients' side -----------------------------------------------------------------------------------------------
+
+
+def _crash(payload: Payload, client: Client) -> Payload:
+    """The work is done, and no answer of it is left: as a process that the system ends."""
+    find_job(payload["job"])(payload["payload"], client)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def _label_flip(payload: Payload, client: Client) -> Payload:
+    return find_job(payload["job"])(payload["payload"], replace(client, data=_Flipped(client.data)))
+
+
+@dataclass(frozen=True)
+class _Flipped:
+    """A client's data whose training rows have wrong labels; other parts are as they are."""
+
+    data: LocalData
+
+    @property
+    def schema(self) -> Schema:
+        return self.data.schema
+
+    def part(self, part: Part, /) -> tuple[Array, Array]:
+        x, y = self.data.part(part)
+        return x, len(self.schema.classes) - 1 - y if part == "train" else y
+
+
+JOBS: dict[str, Job] = {"crash": _crash, "label_flip": _label_flip}

@@ -93,7 +93,7 @@ class SerialTransport(Transport):
             payload, memory = perform(task.job, task.payload, envelope.memory, data, name, self._device)
             size = wire.size(payload, digests=False)
             problem = executor.check_size(envelope, size)
-            outcome = Outcome(envelope.order, payload, memory, size)
+            outcome = executor.with_sound_memory(envelope, Outcome(envelope.order, payload, memory, size))
             if problem is not None:
                 outcome = executor.refused(envelope, problem)
         except (Exception, SystemExit) as problem:  # a client's failure is data, whatever it is

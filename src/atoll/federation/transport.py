@@ -73,11 +73,13 @@ def _plain_task(task: Task) -> Payload:
         "returns": checks.to_plain(task.returns),
         "test_evaluation": task.test_evaluation,
         "size": asdict(task.size),
+        "remembers": checks.to_plain(task.remembers),
     }
 
 
 def _task_from_plain(row: Payload) -> Task:
-    return Task(**{**row, "returns": checks.from_plain(row["returns"]), "size": TaskSize(**row["size"])})
+    described = {name: checks.from_plain(row.get(name)) for name in ("returns", "remembers")}
+    return Task(**{**row, **described, "size": TaskSize(**row["size"])})
 
 
 def plain_envelope(envelope: Envelope) -> Payload:

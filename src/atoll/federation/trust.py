@@ -6,7 +6,8 @@ The norm rule, always on: an update is rejected if one of its blocks (tensors) h
 times the usual one of its exchange. The usual one is the larger of two medians: of this block over the replies that
 hold it, where they are at least three, and of the whole update over all replies. So one client cannot move it far, and
 a block that only one client trains is compared with the updates of all. With fewer than three updates in an exchange
-there is nothing to compare with.
+there is nothing to compare with. An update is also rejected if it is longer than its training can have made it: see
+`TensorsLike.longest`, which tasks with a clip have.
 
 The median is known when all replies have arrived, so they are held until then, up to `HELD` bytes. Beyond that each
 reply is compared with those before it.
@@ -27,8 +28,10 @@ from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
 from atoll.core.messages import Array, ClientInfo, Reply, Task, Tensors
 from atoll.errors import ConfigError
+from atoll.rng import Generator
 
 FACTOR = 100.0
+ROUNDING = 1.01  # a length that is summed in float32 may be this much too large
 FEWEST = 3  # updates without which there is no rule
 HELD = 256 * 2**20  # bytes of updates that wait for the rest of their exchange
 REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
@@ -51,6 +54,9 @@ class RobustSettings(BaseModel):
     clip: float | None = Field(default=None, ge=1)  # longest update, as a multiple of the median length of a round
     # The error that a search minimises: over the rows of all clients together, or the median of the clients' own.
     fitness: Literal["mean", "median"] = "mean"
+    # What a search chooses is confirmed by clients that did not propose it, in methods that choose between networks.
+    confirm: bool = False
+    guests: float = Field(default=1.0, gt=0, le=1)  # nevofed: the share of a population that guests replace in a round
     # Exchanges in which all replies of a client were rejected, after which it is not asked any more; 0: it always is.
     strikes: int = Field(default=5, ge=0)
 
@@ -68,6 +74,19 @@ class RobustSettings(BaseModel):
                     "or leave [robust] out",
                     code="too-few-clients",
                 )
+
+
+def draw_checkers(clients: Sequence[ClientInfo], rng: Generator) -> list[str]:
+    """A fifth of the clients with validation rows, three at least: they measure nothing before the search is over."""
+    names = sorted(info.name for info in clients if info.sizes["validation"])
+    if len(names) < 2 * FEWEST:
+        raise ConfigError(
+            f"robust.confirm: {len(names)} clients have validation rows; {FEWEST} must measure in the search and "
+            f"{FEWEST} others at its end, so it needs {2 * FEWEST}",
+            code="too-few-clients",
+        )
+    count = max(FEWEST, len(names) // 5)
+    return sorted(rng.choice(names, count, replace=False).tolist())
 
 
 def capped_shares(clients: Sequence[ClientInfo]) -> dict[str, float]:
@@ -108,11 +127,12 @@ def returns_update(tasks: Iterable[Task]) -> bool:
 
 @dataclass(frozen=True)
 class UpdateSizes:
-    """The root mean square of each block of an update, and of all of it."""
+    """The root mean square of each block of an update, and of all of it. `excess`: it is longer than it can be."""
 
     blocks: Mapping[Block, float]
     whole: float
     nbytes: int
+    excess: str | None = None
 
 
 class NormRule:
@@ -130,6 +150,9 @@ class NormRule:
         nbytes = 0
         for reply in replies:
             found = measured(reply) if reply.ok else None
+            if found is not None and found.excess is not None:  # it does not count for what is usual
+                self.whole[reply.task.client] = max(found.whole, self.whole.get(reply.task.client, 0.0))
+                reply, found = self._refused(reply, found.excess), None
             waiting.append((reply, found))
             if found is not None:
                 nbytes += found.nbytes
@@ -163,25 +186,32 @@ class NormRule:
                 if value > FACTOR * known[block]:
                     reason = f"norm: an update of {value:.3g} in {block[0]!r}, where {known[block]:.3g} is usual"
                     break
-            if reason is not None:
-                reply = replace(reply, payload={}, error=f"{REJECTED}{reason}")
-                self._rejected(reply)
-            yield reply
+            yield reply if reason is None else self._refused(reply, reason)
+
+    def _refused(self, reply: Reply, reason: str) -> Reply:
+        refused = replace(reply, payload={}, error=f"{REJECTED}{reason}")
+        self._rejected(refused)
+        return refused
 
 
 def measured(reply: Reply) -> UpdateSizes | None:
     """The sizes of the update that a reply holds; None if it holds none."""
     blocks: dict[Block, float] = {}
     squares, count, nbytes = 0.0, 0, 0
-    for values, sent in _updates(reply.task.returns, reply.payload, reply.task.payload):
+    excess = None
+    for check, values, sent in _updates(reply.task.returns, reply.payload, reply.task.payload):
+        own = 0.0
         for name in sorted(values):  # sums must not depend on an order that a resumed run may not keep
             array = values[name]
             total = _squares(array, None if sent is None else sent[name])
             block = (name, array.shape, "" if sent is None else sent.digest(name))
             value = math.sqrt(total / max(1, array.size))
             blocks[block] = max(value, blocks.get(block, 0.0))
-            squares, count, nbytes = squares + total, count + array.size, nbytes + array.nbytes
-    return UpdateSizes(blocks, math.sqrt(squares / count), nbytes) if count else None
+            own, count, nbytes = own + total, count + array.size, nbytes + array.nbytes
+        squares += own
+        if check.longest is not None and math.sqrt(own) > ROUNDING * check.longest:
+            excess = f"norm: an update of length {math.sqrt(own):.3g}, where its clip allows {check.longest:.3g}"
+    return UpdateSizes(blocks, math.sqrt(squares / count), nbytes, excess) if count else None
 
 
 def _squares(array: Array, before: Array | None) -> float:
@@ -201,9 +231,9 @@ def _update_checks(returns: Any) -> Iterator[TensorsLike]:
         yield returns
 
 
-def _updates(returns: Any, payload: Any, sent: Any) -> Iterator[tuple[Tensors, Tensors | None]]:
-    """The updates in a payload that has passed its checks, each with the tensors that it started from; None where it is
-    the change itself."""
+def _updates(returns: Any, payload: Any, sent: Any) -> Iterator[tuple[TensorsLike, Tensors, Tensors | None]]:
+    """The updates in a payload that has passed its checks, each with its check and the tensors that it started from;
+    None where it is the change itself."""
     if isinstance(returns, Mapping):
         for key, value in returns.items():
             yield from _updates(value, payload[key], sent.get(key) if isinstance(sent, dict) else None)
@@ -212,4 +242,4 @@ def _updates(returns: Any, payload: Any, sent: Any) -> Iterator[tuple[Tensors, T
             yield from _updates(value, own, None)
     elif isinstance(returns, TensorsLike) and returns.update:
         started = sent if returns.update == "values" and isinstance(sent, Tensors) else None
-        yield payload, started
+        yield returns, payload, started

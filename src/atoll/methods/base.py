@@ -111,6 +111,7 @@ class Method(ABC, Generic[StateT]):
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
     recommended: ClassVar[str] = "high"  # the pick that most users want
+    confirms: ClassVar[bool] = False  # whether it chooses between networks in a way that `robust.confirm` can confirm
     late: ClassVar[tuple[Late, ...]] = ("drop",)  # what it can do with replies to earlier exchanges, the best first
 
     config: Any  # of the class `Config`

@@ -7,7 +7,7 @@ individual, from which weights, and which individuals are measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -256,11 +256,13 @@ class ChoiceSearch(Method[StateT]):
         rounds_done: int,
         participating: Sequence[ClientInfo],
         federation: Federation,
+        leave_out: Collection[str] = (),
     ) -> tuple[list[FederatedModel], dict[str, list[float]], dict[str, Tensors]]:
         """One round of federated averaging of each by all participating clients: the models, their objectives and
-        their batch norm statistics on validation rows."""
+        their batch norm statistics on validation rows, but those of clients to `leave_out`."""
         trained = train_models(federation, models, participating, training, rounds_done)
-        counted = self.count_finalists(trained, participating, federation)
+        measuring = [info for info in participating if info.name not in leave_out]
+        counted = self.count_finalists(trained, measuring, federation)
         values = {
             name: self.values(found.error(self.config.objective), self.cost(key_from_name(name)), participating)
             for name, found in counted.items()

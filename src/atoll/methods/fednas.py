@@ -114,7 +114,8 @@ class FedNAS(DartsSearch[FedNASState]):
         on_training = (2 if settings.level == "mixed" else 1) * rows
         on_validation = alternating.validation_rows(info.sizes["train"], info.sizes["validation"], settings)
         macs = spaces.training_macs(darts.cost(self.supernet), on_training + on_validation)
-        returns = {"supernet": TensorsLike.of(supernet, "values"), "correct": Count(rows)}
+        longest = settings.longest_update(info.sizes["train"], supernet, darts.ALPHAS)
+        returns = {"supernet": TensorsLike.of(supernet, "values", longest), "correct": Count(rows)}
         return Task(f"search:{info.name}", info.name, SEARCH, payload, macs, returns)
 
 

@@ -35,7 +35,7 @@ from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
-from atoll.errors import NotResumable, TooFewReplies
+from atoll.errors import ConfigError, NotResumable, TooFewReplies
 from atoll.federation.replies import failure_reasons
 from atoll.methods.base import (
     Array,
@@ -58,6 +58,7 @@ from atoll.spaces.darts.layers import OPERATIONS
 from atoll.training.metrics import objective_error
 
 NONE = OPERATIONS.index("none")
+WITNESSES = 2  # other clients that measure a sub-model where rewards are medians
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class _Received:
     accuracies: list[float] = field(default_factory=list)
     policy_gradients: list[Array] = field(default_factory=list)  # gradients of log p
     ages: list[int] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)  # that the used replies answer
     compensations: list[float] = field(default_factory=list)  # each as a share of its gradient's length
     discarded: int = 0  # too late, or not asked
     errors: list[str | None] = field(default_factory=list)
@@ -105,6 +107,13 @@ class FedRL(DartsSearch[FedRLState]):
     config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
+        holders = sum(info.sizes["validation"] > 0 for info in federation.clients())
+        if federation.median_fitness and holders <= WITNESSES:
+            raise ConfigError(
+                f"robust.fitness: {holders} clients have validation rows, and a reward is the median of three clients' "
+                f"measurements; it needs {WITNESSES + 1} with validation rows, see data.split",
+                code="too-few-clients",
+            )
         start = spaces.initial(self.supernet, rng)
         weights = start.slice(darts.names(self.supernet))
         still = Tensors({name: np.zeros_like(array) for name, array in weights.items()})
@@ -142,6 +151,8 @@ class FedRL(DartsSearch[FedRLState]):
             state = self._fold(received, failure, state, federation)
         if asked and not received.ages and not state.past_keys[str(federation.round)]:
             raise _no_replies(len(asked), received.errors)
+        if federation.median_fitness and phase == "search":
+            received.accuracies = self._witnessed(received, federation, rng)
         new = self._update(state, received, phase, rng)
         new = _retained(new, federation.round + 1 - self.config.threshold)
         self._refuse_to_end_without_replies(new, phase)
@@ -228,6 +239,7 @@ class FedRL(DartsSearch[FedRLState]):
         corrected = age > 0 and federation.late == "compensate"
         received.policy_gradients.append(self._policy_gradient(key, state, sent, corrected))
         received.ages.append(age)
+        received.tasks.append(reply.task)
         return after
 
     def _reward(self, reply: Reply) -> float:
@@ -235,6 +247,26 @@ class FedRL(DartsSearch[FedRLState]):
         if self.config.objective == "error":
             return float(reply.payload["correct"] / reply.task.returns["correct"].maximum)
         return 1.0 - objective_error(self.config.objective, reply.payload["confusion"])
+
+    def _witnessed(self, received: _Received, federation: Federation, rng: Generator) -> list[float]:
+        """Beyond the paper (`robust.fitness`): two other clients measure each sub-model on their validation rows, and
+        the reward is the median of the three. So no client decides alone what its sub-model is worth."""
+        holders = [info for info in federation.clients() if info.sizes["validation"]]
+        models, witnesses = [], {}
+        for number, task in enumerate(received.tasks):
+            others = [info for info in holders if info.name != task.client]
+            chosen = rng.choice(len(others), min(WITNESSES, len(others)), replace=False).tolist()
+            models.append(FederatedModel(str(number), task.payload["architecture"], task.payload["weights"]))
+            witnesses[str(number)] = [others[place] for place in sorted(chosen)]
+        objective = self.config.objective
+        counted = count_correct(
+            federation, models, holders, "validation", own=witnesses, confusion=objective != "error"
+        )
+        found = []
+        for number, own in enumerate(received.accuracies):
+            each = [1.0 - one.error(objective) for one in counted[str(number)].each]
+            found.append(float(np.median([own, *each])))
+        return found
 
     def _compensated(self, gradient: Mapping[str, Array], state: FedRLState, sent: str) -> dict[str, Array]:
         """Line 27, Eq. 13: as if the gradient had been taken at the present weights."""

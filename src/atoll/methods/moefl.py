@@ -14,8 +14,8 @@ Readings that differ from the paper's letter are in docs/papers.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -100,6 +100,7 @@ class MoeflState:
     generation: int  # that is being trained, counted from 1; after the last round of it, the next one
     parents: list[dict[str, Any]]  # individuals as plain data
     training: list[dict[str, Any]]  # those of this generation; empty between generations
+    checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ class Moefl(Method[MoeflState]):
     """The server's side."""
 
     name: ClassVar[str] = "moefl"
+    confirms: ClassVar[bool] = True
     metrics_kind: ClassVar[str] = "front"
     summary: ClassVar[str] = "evolve sparse networks by error and connections; each is trained for a few rounds"
     Config: ClassVar[type[MoeflConfig]] = MoeflConfig
@@ -160,8 +162,15 @@ class Moefl(Method[MoeflState]):
             if part == "test":
                 raise ConfigError(f"{rule}; give the data a test part", code="no-test-rows")
             raise ConfigError(f"{rule}; add some, or set moefl.fitness = 'test'", code="no-validation-rows")
+        if part == "test" and federation.robust.confirm:
+            raise ConfigError(
+                "robust.confirm: networks are measured on test rows, of which no client's are left for the end; set "
+                "moefl.fitness = 'validation'",
+                code="inapplicable-setting",
+            )
         drawn = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
-        return MoeflState(0, 1, [one.to_plain() for one in self._born(drawn, "1p", rng)], [])
+        parents = [one.to_plain() for one in self._born(drawn, "1p", rng)]
+        return MoeflState(0, 1, parents, [], federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
         parents = [Individual.from_plain(plain) for plain in state.parents]
@@ -173,18 +182,19 @@ class Moefl(Method[MoeflState]):
         training = [replace(one, model=after) for one, after in zip(training, trained, strict=True)]
         if age + 1 < self.config.fitness_rounds:
             if self.config.halving:
-                training = self._better_half(self._measure(training, federation))
+                training = self._better_half(self._measure(training, federation, leave_out=state.checkers))
             plain = [one.to_plain() for one in training]
-            return MoeflState(state.round + 1, state.generation, state.parents, plain), self._under_way(state, training)
+            return replace(state, round=state.round + 1, training=plain), self._under_way(state, training)
 
-        measured = self._measure(training, federation)
+        measured = self._measure(training, federation, leave_out=state.checkers)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
         table = _table(everyone)
         chosen_rows = nsga2.select(
             table, min(self.config.population, len(everyone)), self._violations(table), self._spacing(table)
         )
         survivors = [everyone[i] for i in chosen_rows]
-        new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
+        plain = [one.to_plain() for one in survivors]
+        new = MoeflState(state.round + 1, state.generation + 1, plain, [], state.checkers)
         return new, self._metrics(state.generation, survivors, measured, federation)
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
@@ -194,7 +204,11 @@ class Moefl(Method[MoeflState]):
         """
         survivors = [Individual.from_plain(plain) for plain in state.parents if plain["objectives"]]
         trained = self.config.fitness_rounds if survivors else state.round
-        survivors = survivors or self._measure([Individual.from_plain(plain) for plain in state.training], federation)
+        survivors = survivors or [Individual.from_plain(plain) for plain in state.training]
+        # Beyond the paper: with `robust.confirm` the front is made of the errors that fresh clients find.
+        searching = [info.name for info in federation.clients() if info.name not in state.checkers]
+        if state.checkers or not all(one.objectives for one in survivors):
+            survivors = self._measure(survivors, federation, leave_out=searching if state.checkers else [])
         table = _table(survivors)
         picks, front = self._picks(table), self._front(table)
         tested = self._test_errors([survivors[i] for i in front], federation)
@@ -316,9 +330,12 @@ class Moefl(Method[MoeflState]):
 
     # -- Algorithm 4, lines 18-20: the objectives ----------------------------------------------------------------------
 
-    def _measure(self, training: Sequence[Individual], federation: Federation) -> list[Individual]:
+    def _measure(
+        self, training: Sequence[Individual], federation: Federation, leave_out: Collection[str]
+    ) -> list[Individual]:
         part = self.config.fitness
         holders = federation.test_holders() if part == "test" else federation.clients()
+        holders = [info for info in holders if info.name not in leave_out]
         models, objective = [one.model for one in training], self.config.objective
         counts = count_correct(
             federation, models, holders, part, test_evaluation=part == "test", confusion=objective != "error"

@@ -22,7 +22,7 @@ are trained by all clients, and `paths = "balanced"`. What the offline comparato
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -105,12 +105,14 @@ class RealtimeState:
     ready: dict[str, Any]  # pick -> fixed batch norm statistics of its snapshot
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
     best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
+    checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
     """The server's side."""
 
     name: ClassVar[str] = "realtime"
+    confirms: ClassVar[bool] = True
     metrics_kind: ClassVar[str] = "front"
     summary: ClassVar[str] = "evolve sub-networks of a shared master while the federation trains; usable at every round"
     Config: ClassVar[type[RealtimeConfig]] = RealtimeConfig
@@ -120,7 +122,15 @@ class Realtime(ChoiceSearch[RealtimeState]):
     def init(self, federation: Federation, rng: Generator) -> RealtimeState:
         self._refuse_lonely_branches(federation)
         parents = self.first_parents(federation, rng)
-        return RealtimeState(0, 0, choice.initial(self.architecture, rng), parents, [], {}, {}, {})
+        master, checkers = choice.initial(self.architecture, rng), federation.draw_checkers(rng)
+        clients = participants(len(federation.clients()), self.config.fraction)
+        if checkers and clients < len(checkers) + FEWEST:
+            raise ConfigError(
+                f"robust.confirm: {clients} clients a round, of which up to {len(checkers)} measure at the end only; "
+                f"{FEWEST} must be left, so it needs {len(checkers) + FEWEST}: raise realtime.fraction",
+                code="too-few-clients",
+            )
+        return RealtimeState(0, 0, master, parents, [], {}, {}, {}, checkers)
 
     def _refuse_lonely_branches(self, federation: Federation) -> None:
         """A robust rule needs several clients for every branch, not for the master as a whole."""
@@ -153,12 +163,14 @@ class Realtime(ChoiceSearch[RealtimeState]):
         keys = [*state.parents, *offspring]
         before = sorted(set(self._places(state.parents, state.objectives).values())) if state.objectives else []
         watched = before if self.config.snapshots else []
-        objectives, statistics = self._measure(master, keys, participating, federation, watched)
+        measuring = [info for info in participating if info.name not in state.checkers]
+        objectives, statistics = self._measure(master, keys, measuring, federation, watched)
         survivors = nsga2.select(objectives, self.population, self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
         ready = self._snapshot_statistics(master, parents, values, known, participating, federation)
-        new = RealtimeState(state.round + 1, state.searched + 1, master, parents, values, ready, {}, {})
+        done = (state.round + 1, state.searched + 1)
+        new = RealtimeState(*done, master, parents, values, ready, {}, {}, state.checkers)
         return new, self._metrics(new, federation) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
@@ -172,6 +184,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
     def results(self, state: RealtimeState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The finished networks, each after its best round by validation error, or without a closing phase the first
         front; with test errors and fixed statistics from all clients' training data."""
+        state = self._rechecked(state, federation)
         picks, everyone = self._picked(state), federation.clients()
         if state.finished:
             names = sorted(state.best, key=lambda name: list(state.best[name]["objectives"]))
@@ -188,6 +201,23 @@ class Realtime(ChoiceSearch[RealtimeState]):
             self._found(state, key, names_of(key, picks), own, errors.get(key_name(key)))
             for key, own in zip(keys, statistics, strict=True)
         ]
+
+    def _rechecked(self, state: RealtimeState, federation: Federation) -> RealtimeState:
+        """With the errors that fresh clients find, beyond the paper: the front is made of these (`robust.confirm`)."""
+        checkers = [info for info in federation.clients() if info.name in state.checkers]
+        if not checkers:
+            return state
+        if state.finished:
+            models = [self.finalist(key_from_name(name), own["weights"]) for name, own in state.best.items()]
+            counted = self.count_finalists(models, checkers, federation)
+            errors = {name: found.error(self.config.objective) for name, found in counted.items()}
+            best = {
+                name: {**own, "objectives": [errors[name], *own["objectives"][1:]]} for name, own in state.best.items()
+            }
+            return replace(state, best=best)
+        objectives, _ = self._measure(state.master, state.parents, checkers, federation, [])
+        kept = [[new[0], *old[1:]] for new, old in zip(objectives, state.objectives, strict=True)]
+        return replace(state, objectives=kept)
 
     # -- Algorithm 4, lines 15-41, and Algorithm 3: double sampling, training, aggregation ---------------------------
 
@@ -245,7 +275,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
         models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
         training = self.final_training(self.config.closing, self.config.finish_lr or self.config.lr)
         rounds_done = state.round - (self.config.rounds - self.config.closing)
-        trained, values, statistics = self.train_finalists(models, training, rounds_done, participating, federation)
+        trained, values, statistics = self.train_finalists(
+            models, training, rounds_done, participating, federation, leave_out=state.checkers
+        )
         finished, best = {one.name: one.weights for one in trained}, dict(state.best)
         for name, own in finished.items():
             if name not in best or values[name][0] <= best[name]["objectives"][0]:

@@ -17,7 +17,7 @@ from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
 from atoll.federation.base import Federation
 from atoll.federation.engines import Engine, Request, find_engine
-from atoll.federation.faults import InjectedFaults
+from atoll.federation.faults import ON_CLIENT, InjectedFaults
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
@@ -63,11 +63,13 @@ def start(
     `open_engine` replaces the function that opens the engine of the experiment's `engine.name`."""
     if experiment.simulation is not None:
         experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
+    _refuse_faults_at_sites(experiment)
     engine = _open(experiment, open_engine, data, data_dir)
     if not isinstance(engine, Engine):
         engine.start(experiment, out, watcher, stop)
         return load(out)
     experiment.robust.refuse_too_few(len(engine.clients))
+    _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
     experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
@@ -232,6 +234,34 @@ def _preparations(engine: Engine) -> Callable[[str | None], Preparation]:
     """The preparation of raw rows for a client's own network, where it is known here, and for all others."""
     own = engine.own_preparation
     return lambda client: engine.preparation if client is None or own is None else own(client)
+
+
+def _refuse_faults_at_sites(experiment: Experiment) -> None:
+    """A site does the jobs of its methods only: nobody can make it fail on purpose."""
+    rules = experiment.faults.rule if experiment.faults is not None else []
+    kind = next((rule.kind for rule in rules if rule.kind in ON_CLIENT), None)
+    if kind is not None and experiment.engine.name not in ("local", "ray"):
+        raise ConfigError(
+            f"faults: kind = {kind!r}: it happens while a client works, and sites do no such jobs; use engine local or "
+            "ray, or another kind",
+            code="inapplicable-setting",
+        )
+
+
+def _refuse_unconfirmed(experiment: Experiment) -> None:
+    """Robust settings that the method has no use for are refused: they would promise what nobody does."""
+    method = find_method(experiment.method)
+    if experiment.robust.confirm and not method.confirms:
+        raise ConfigError(
+            f"robust.confirm = true: {method.name} does not choose between networks that other clients could confirm; "
+            "leave it out",
+            code="inapplicable-setting",
+        )
+    if experiment.robust.guests < 1 and method.name != "nevofed":
+        raise ConfigError(
+            f"robust.guests = {experiment.robust.guests}: no networks visit clients in {method.name}; leave it out",
+            code="inapplicable-setting",
+        )
 
 
 def _further(experiment: Experiment, rounds: int | None) -> Experiment:

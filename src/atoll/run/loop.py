@@ -15,7 +15,7 @@ from atoll.core import wire
 from atoll.core.checks import is_finite
 from atoll.core.ledger import Account, ClientAccount
 from atoll.core.stopping import Progress, StopSettings, reason_to_stop
-from atoll.errors import NotResumable, Paused, TooFewReplies
+from atoll.errors import NotResumable, Paused, RunDamaged, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, Metrics
 from atoll.preparation.value import Preparation
@@ -102,14 +102,25 @@ class Loop:
 
     def _restore(self, saved: Mapping[str, Any]) -> tuple[Any, float]:
         self.federation.restore(saved["federation"])
-        self.federation.ledger.restore(saved["ledger"])
+        self.federation.ledger.restore(saved["ledger"], self._accounts(saved["state"]["round"]))
         return self.method.State(**saved["state"]), saved["wall_seconds"]
+
+    def _accounts(self, number: int) -> list[dict[str, Any]]:
+        """What each of the rounds so far has cost, from the event log: checkpoints do not repeat it."""
+        found = [event["ledger"] for event in self.directory.events() if "ledger" in event]
+        if len(found) != number:
+            raise RunDamaged(
+                f"{self.directory.path}: events.jsonl has {len(found)} rounds, its checkpoint {number}; restore it "
+                "from a copy, or start the run again from scratch",
+                code="file-damaged",
+            )
+        return found
 
     def _value(self, state: Any, metrics: Metrics, progress: Progress, seconds: float, tried: int) -> dict[str, Any]:
         return {
             "state": {item.name: getattr(state, item.name) for item in fields(state)},
             "federation": self.federation.snapshot(),
-            "ledger": self.federation.ledger.to_plain(),
+            "ledger": self.federation.ledger.without_rounds(state.round),
             "metrics": metrics,
             "progress": asdict(progress),
             "wall_seconds": seconds,

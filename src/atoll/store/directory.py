@@ -119,6 +119,11 @@ class RunDirectory:
         self._events.write(text)
         self._events.flush()
 
+    def events(self) -> list[dict[str, Any]]:
+        """The events so far."""
+        file = self.path / "events.jsonl"
+        return checked_lines(file.read_bytes(), file)[0]
+
     def checkpoint(self, number: int, value: Mapping[str, Any]) -> None:
         """Save a checkpoint together with the current length of the event log."""
         os.fsync(self._events.fileno())

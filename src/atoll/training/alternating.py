@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,9 +15,11 @@ from torch.nn import functional
 from atoll.core.messages import Array, Tensors
 from atoll.training.batches import Rows, bounds
 from atoll.training.networks import load, values
+from atoll.training.sgd import TrainSettings
 
 Level = Literal["validation", "mixed"]
 Part = tuple[Array, Array]
+BETAS = (0.5, 0.999)  # of Adam
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,18 @@ class Alternation:
     alpha_lr: float
     alpha_decay: float
     level: Level
+
+    def longest_update(self, rows: int, tensors: Mapping[str, Array], alphas: Collection[str]) -> float | None:
+        """The most that a local search on this many rows can change weights and alphas together, as an L2 norm.
+
+        A step of Adam changes no number by more than its learning rate times (1 - beta1) / sqrt(1 - beta2).
+        """
+        weights = {name: array for name, array in tensors.items() if name not in alphas}
+        settings = TrainSettings(self.epochs, self.batch, self.lr, self.momentum, self.weight_decay, self.clip)
+        found = settings.longest_update(rows, weights)
+        steps, numbers = self.epochs * len(bounds(rows, self.batch)), sum(tensors[name].size for name in alphas)
+        adam = self.alpha_lr * max(1.0, (1 - BETAS[0]) / math.sqrt(1 - BETAS[1]))
+        return None if found is None else found + steps * adam * math.sqrt(numbers)
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ def search_locally(
     architecture = [named[name] for name in alphas]
     weight_optimiser = torch.optim.SGD(weights, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
     architecture_optimiser = torch.optim.Adam(
-        architecture, settings.alpha_lr, betas=(0.5, 0.999), weight_decay=settings.alpha_decay
+        architecture, settings.alpha_lr, betas=BETAS, weight_decay=settings.alpha_decay
     )
     rows = Rows(*train, module, device)
     validation_batches = _endless(Rows(*validation, module, device), settings.batch, rng)

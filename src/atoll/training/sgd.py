@@ -5,6 +5,7 @@ There is no optimiser object, no gradient is stored in the module, and all param
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,23 @@ class TrainSettings:
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise ConfigError(f"{name} = {getattr(self, name)}: give {rule}", code="invalid-setting")
+
+    def longest_update(self, rows: int, weights: Mapping[str, Array]) -> float | None:
+        """The most that training on this many rows can change these weights, as an L2 norm; None without a clip.
+
+        A clipped gradient of every step in the same direction gives lr x steps x clip / (1 - momentum). Weight decay
+        adds the length of the weights, which grows on the way, and rounding a part of it in every step.
+        """
+        if self.clip is None:
+            return None
+        steps = self.epochs * len(bounds(rows, self.batch))
+        steps = steps if self.steps is None else min(steps, self.steps)
+        reach = self.lr * steps / (1 - self.momentum)
+        length = math.sqrt(sum(float(np.square(weights[name], dtype=np.float64).sum()) for name in sorted(weights)))
+        grown = (length + reach * self.clip) * math.exp(min(reach * self.weight_decay, 700.0))
+        rounding = float(np.finfo(np.float32).eps) * steps * grown
+        found = reach * (self.clip + self.weight_decay * grown) + rounding
+        return found if math.isfinite(found) else None
 
 
 class Workspace:

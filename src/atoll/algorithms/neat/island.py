@@ -75,14 +75,15 @@ def next_generation(island: Island, settings: NeatSettings, score: Score, rng: G
 
 
 def accept_migrants(
-    island: Island, migrants: Population, fitness: Scores, settings: NeatSettings
+    island: Island, migrants: Population, fitness: Scores, settings: NeatSettings, most: int | None = None
 ) -> tuple[Island, int]:
     """Replace residents by better migrants; returns the island and the number of accepted migrants.
 
     The best migrant replaces the worst resident, the second best the second worst, and so on while the migrant is
-    strictly better. `fitness` is that of the migrants on this island's data.
+    strictly better. `fitness` is that of the migrants on this island's data. At most `most` are accepted.
     """
-    arriving = np.argsort(-fitness, kind="stable")[: len(island.population)]
+    places_left = len(island.population) if most is None else min(most, len(island.population))
+    arriving = np.argsort(-fitness, kind="stable")[:places_left]
     leaving = np.argsort(island.fitness, kind="stable")[: len(arriving)]
     worse = fitness[arriving] <= island.fitness[leaving]
     accepted = int(worse.argmax()) if worse.any() else len(arriving)

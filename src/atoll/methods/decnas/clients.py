@@ -11,7 +11,8 @@ group and iteration, counts its own MACs. Uploading counts none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.robust import RobustMean
 from atoll.clients import Counted, jobs
+from atoll.core import checks
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.core.messages import ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
@@ -30,6 +32,7 @@ from atoll.training.metrics import Objective
 
 Measure = Literal["sent", "trained", "paper"]
 TUNE, UPLOAD = "atoll.methods.decnas.clients:tune", "atoll.methods.decnas.clients:upload"
+CONFIRM = "atoll.methods.decnas.clients:confirm"
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ class GroupCounts:
     answered: list[ClientInfo] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     mean: Mean | RobustMean = field(default_factory=Mean)  # of the weight changes, by training rows
+    # With a second group, client by client over both: the accuracies of GM_{t-1} and of the candidate.
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def confirmed(self) -> tuple[float, float]:
+        """The accuracies before and after: the median over the clients of both groups, and less the median loss."""
+        before = median(one for one, _ in self.pairs)
+        return before, before - median(one - other for one, other in self.pairs)
 
     @property
     def rows(self) -> int:
@@ -87,18 +97,42 @@ class Orders:
     objective: Objective = "error"
 
 
+@checks.register
+@dataclass(frozen=True)
+class HeldChanges:
+    """A client's memory after a candidate was tuned: the changes of this round, this candidate's among them."""
+
+    round: int
+    unit: str
+    model: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def problem(self, value: Any) -> str | None:
+        if value.keys() != {"round", "changes"} or not isinstance(value["changes"], dict):
+            return "schema: something else where held weight changes were expected"
+        if value["round"] != self.round or self.unit not in value["changes"]:
+            return f"schema: no weight change of {self.unit!r} in round {self.round}"
+        for unit, change in value["changes"].items():
+            other = TensorsLike.of(change if isinstance(change, Tensors) else {})
+            reason = (TensorsLike(self.model) if unit == self.unit else other).problem(change)
+            if reason:
+                return reason
+        return None
+
+
 def tune(
     federation: Federation,
     candidates: Sequence[PrunedCandidate],
     groups: Sequence[Sequence[ClientInfo]],
     orders: Orders,
     scored: Mapping[str, Counted],
+    second: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, GroupCounts], dict[str, Counted]]:
     """Lines 17-22: every candidate is trained and tested by its group.
 
     `scored` are the groups that have counted what GM_{t-1} gets right and wrong; the second value returned has the
     others too. A candidate whose group has several to tune waits its turn there: tasks of one client are done in this
-    order.
+    order. `second` names another group for each candidate, which trains and tests it as well: all clients then score
+    GM_{t-1} each time, and only the candidate's own group uploads.
     """
     known = dict(scored)
     infos = {info.name: info for group in groups for info in group}
@@ -107,26 +141,39 @@ def tune(
     first_here = {one.group: one.unit for one in reversed(candidates)}
     for one in candidates:
         assert one.group is not None
-        asks = str(one.group) not in scored and first_here[one.group] == one.unit
+        asks = second is not None or (str(one.group) not in scored and first_here[one.group] == one.unit)
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
-    median = federation.median_fitness
+        if second is not None:
+            tasks += [confirm_task(one, info, orders) for info in groups[second[one.unit]]]
     counted = {
-        one.unit: GroupCounts(orders.objective, Counted(median=median), mean=federation.mean(None))
+        one.unit: GroupCounts(orders.objective, Counted(median=federation.median_fitness), mean=federation.mean(None))
         for one in candidates
     }
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
         counts, rows = counted[one.unit], info.sizes["validation"]
+        if second is not None and rows:
+            counts.pairs.append(
+                (_accuracy(reply.payload["previous"], rows, orders), _accuracy(reply.payload, rows, orders))
+            )
+        if reply.task.job == CONFIRM:
+            continue
         counts.answered.append(info)
         counts.counted.add(reply.payload, rows)
         if "change" in reply.payload:
             counts.mean.add(reply.payload["change"], federation.weight(info.name, info.sizes["train"]))
-        if "previous" in reply.payload:
+        if "previous" in reply.payload and second is None:
             known.setdefault(str(one.group), Counted()).add(reply.payload["previous"], rows)
     for failure in replies.failures:
         counted[failure.task.payload["candidate"]].errors.append(failure.error or "")
     return counted, known
+
+
+def _accuracy(counts: Payload, rows: int, orders: Orders) -> float:
+    own = Counted()
+    own.add(counts, rows)
+    return 1.0 - own.error(orders.objective)
 
 
 def upload(
@@ -177,7 +224,15 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
         if orders.measure == "trained":
             macs += _training_macs(own, rows["train"], payload["training"])
         returns["previous"] = counts
-    return Task(f"tune:{one.unit}:{info.name}", info.name, TUNE, payload, macs, returns)
+    remembers = HeldChanges(orders.round, one.unit, TensorsLike.of(one.weights).model) if orders.hold else None
+    name = f"tune:{one.unit}:{info.name}"
+    return Task(name, info.name, TUNE, payload, macs, returns, remembers=remembers)
+
+
+def confirm_task(one: PrunedCandidate, info: ClientInfo, orders: Orders) -> Task:
+    """Train and test this candidate and score GM_{t-1}; the change is neither held nor sent."""
+    task = tune_task(one, info, replace(orders, hold=True), asks=True)
+    return replace(task, id=f"confirm:{one.unit}:{info.name}", job=CONFIRM, remembers=None)
 
 
 def _training_macs(cost: spaces.Cost, rows: int, training: Mapping[str, Any]) -> int:
@@ -225,6 +280,11 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
     return reply
 
 
+def _confirm_job(payload: Payload, client: Client) -> Payload:
+    reply = _tune_job(payload | {"hold": False}, client)
+    return {name: value for name, value in reply.items() if name != "change"}
+
+
 def _upload_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-29: the changes that are asked for; the others are deleted."""
     held = client.memory.get("changes", {}) if client.memory.get("round") == payload["round"] else {}
@@ -233,4 +293,4 @@ def _upload_job(payload: Payload, client: Client) -> Payload:
     return {"changes": changes}
 
 
-JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "upload": _upload_job}
+JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "confirm": _confirm_job, "upload": _upload_job}

@@ -32,7 +32,7 @@ from atoll.algorithms import netadapt
 from atoll.algorithms.sampling import partition
 from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, train_models
 from atoll.devices import resources
-from atoll.errors import DataError, TooFewReplies
+from atoll.errors import ConfigError, DataError, TooFewReplies
 from atoll.federation.replies import failure_reasons
 from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Method, Metrics, Schema, Tensors
 from atoll.methods.decnas.clients import GroupCounts, Orders, PrunedCandidate, tune, upload
@@ -61,6 +61,7 @@ class Decnas(Method[DecnasState]):
     """The server's side: the cloud."""
 
     name: ClassVar[str] = "decnas"
+    confirms: ClassVar[bool] = True
     metrics_kind: ClassVar[str] = "pruning"
     recommended: ClassVar[str] = "final"
     summary: ClassVar[str] = "shrink a network step by step under falling budgets (federated NetAdapt)"
@@ -90,10 +91,22 @@ class Decnas(Method[DecnasState]):
                 "decnas evaluates its candidates on validation rows, and no client has any: see data.split",
                 code="no-validation-rows",
             )
+        if federation.robust.confirm:
+            self._refuse_lonely_groups(len(federation.clients()))
         trained = self.config.trained(self.schema, self.architecture)
         weights = spaces.initial(self.architecture, rng) if trained is None else trained
         begun = DecnasState(0, [_model(self.architecture, weights, {"iteration": 0})])
         return begun if self.config.start_rounds else self._next_iteration(begun)
+
+    def _refuse_lonely_groups(self, clients: int) -> None:
+        """Two groups together must have a majority that one liar cannot be."""
+        groups = min(self.config.groups or 1, clients) if self.config.grouping else 1
+        if groups < 2 or clients < 2 * groups:
+            raise ConfigError(
+                f"robust.confirm: two groups judge a candidate; {clients} clients in {groups} groups are about "
+                f"{clients / groups:.1f} each, but it needs two groups or more of two clients or more; set groups",
+                code="too-few-clients",
+            )
 
     def step(self, state: DecnasState, federation: Federation, rng: Generator) -> tuple[DecnasState, Metrics]:
         clients = [info for info in federation.clients() if info.sizes["train"]]
@@ -250,7 +263,8 @@ class Decnas(Method[DecnasState]):
         hold, settings = places < len(candidates), self.config
         orders = Orders(state.round, training, hold, state.found[-1], settings.measure, planned > 0, settings.objective)
         known = {group: Counted.from_plain(row) for group, row in state.previous.items()}
-        counted, previous = tune(federation, candidates, groups, orders, known)  # lines 14-24
+        second = self._second_groups(candidates, groups, rng) if federation.robust.confirm else None
+        counted, previous = tune(federation, candidates, groups, orders, known, second)  # lines 14-24
         state = replace(state, previous={group: own.to_plain() for group, own in previous.items()})
         scores = {one.unit: self._score(state, one, counted[one.unit]) for one in candidates if counted[one.unit].rows}
         if not scores:
@@ -287,6 +301,13 @@ class Decnas(Method[DecnasState]):
         numbers = netadapt.assign_groups(work, places, avoid, paces, rng)
         return [replace(one, group=number) for one, number in zip(candidates, numbers, strict=True)]
 
+    def _second_groups(
+        self, candidates: Sequence[PrunedCandidate], groups: Sequence[Sequence[ClientInfo]], rng: Generator
+    ) -> dict[str, int]:
+        """Another group for every candidate, beyond the paper: dropping is final, and one group may be wrong."""
+        count = len(groups)
+        return {one.unit: ((one.group or 0) + 1 + int(rng.integers(count - 1))) % count for one in candidates}
+
     def _places(self, state: DecnasState, number: int, rounds: int) -> int:
         """Line 25: how many continue after this round. Without dropping all do, to the upload of the last round."""
         if not self.config.dropping:
@@ -300,15 +321,18 @@ class Decnas(Method[DecnasState]):
         if found is None:  # all clients that were asked failed: use the counts of the other groups
             found = sum(every.values(), Counted())
         before = 1.0 - found.error(self.config.objective) if found.rows else 1.0
+        accuracy = counts.accuracy
+        if counts.pairs:
+            before, accuracy = counts.confirmed()
         whole, resources = self.resources(state.found[-1]["architecture"]), self.resources(one.architecture)
         # What is within its final budget already need not be saved: only the other kinds count.
         saving = netadapt.saved(
             whole, resources, {kind: self.start[kind] for kind in self.final if whole[kind] > self.final[kind]}
         )
         return {
-            "accuracy": counts.accuracy,
+            "accuracy": accuracy,
             "accuracy_before": before,
-            "degradation": netadapt.degradation(before, counts.accuracy, saving),
+            "degradation": netadapt.degradation(before, accuracy, saving),
             "saving": saving,
             "group": one.group,
             "resources": resources,

@@ -47,7 +47,12 @@ def soft_psi(
         macs = len(population.source) * rows
         tasks.append(Task(f"soft:{info.name}", info.name, SOFT, payload, macs, returns, size=size))
     found = [reply.payload["soft"] for reply in federation.collect(tasks, what="soft counts")]
-    return np.mean([scoring.weighted_f1(counts) for counts in found], axis=0), np.sum(found, axis=0)
+    return psi_of([scoring.weighted_f1(counts) for counts in found], federation), np.sum(found, axis=0)
+
+
+def psi_of(fitness: Sequence[Array] | Array, federation: Federation) -> Array:
+    """Eq. of lines 18-20: the mean over clients, or their median (`robust.fitness`)."""
+    return np.asarray(np.median(fitness, axis=0) if federation.median_fitness else np.mean(fitness, axis=0))
 
 
 def soft_metrics(server: Server, phase: str, best: Population, psi: float, total: Array) -> Metrics:

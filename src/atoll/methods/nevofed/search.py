@@ -55,8 +55,8 @@ from atoll.methods.base import (
     Task,
     Tensors,
 )
-from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME
-from atoll.methods.nevofed.refinement import soft_metrics, soft_psi, tuning_of
+from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME, island_check
+from atoll.methods.nevofed.refinement import psi_of, soft_metrics, soft_psi, tuning_of
 from atoll.methods.nevofed.settings import NEvoFedConfig
 from atoll.spaces import genome
 from atoll.training.metrics import accuracy, weighted_f1
@@ -80,6 +80,7 @@ class NEvoFed(Method[NEvoFedState]):
     """The server's side."""
 
     name: ClassVar[str] = "nevofed"
+    confirms: ClassVar[bool] = True
     metrics_kind: ClassVar[str] = "model"
     recommended: ClassVar[str] = "global"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
@@ -124,7 +125,7 @@ class NEvoFed(Method[NEvoFedState]):
         replies, failed = self._update(state, chosen, federation)
         bests = {name: reply["genome"] for name, reply in replies.items()}
         infos = {info.name: info for info in chosen}
-        stayed, visits = self._exchange(bests, [infos[name] for name in bests], federation)
+        stayed, visits = self._exchange(replies, [infos[name] for name in bests], federation)
         connections = {name: int(reply["connections"]) for name, reply in replies.items()}
         new = replace(
             state,
@@ -136,7 +137,7 @@ class NEvoFed(Method[NEvoFedState]):
         )
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
         if self._scores_guests:
-            new = self._with_top(new, bests, replies, visits)
+            new = self._with_top(new, replies, visits, federation)
             metrics["psi"] = new.top_psi
         return new, metrics
 
@@ -147,7 +148,7 @@ class NEvoFed(Method[NEvoFedState]):
         trained = self._evaluate(codes, federation.clients(), "train", federation, test_evaluation=False)
         if not trained:
             raise TooFewReplies("no client returned counts of the networks", code="too-few-replies")
-        psi = np.mean([self.fitness(found) for found in trained.values()], axis=0)
+        psi = psi_of([self.fitness(found) for found in trained.values()], federation)
         test = self._evaluate(codes, federation.test_holders(), "test", federation, test_evaluation=True)
         validation = self._evaluate(codes, federation.clients(), "validation", federation, test_evaluation=True)
         best = self._candidate("global", ["high", "global"], codes[0], psi[0], 0, validation, test)
@@ -191,10 +192,17 @@ class NEvoFed(Method[NEvoFedState]):
                 "constant": checks.Count(self.settings.inputs * self.reading.steps),
             }
             macs = connections * rows * self.config.generations
-            tasks.append(Task(f"update:{info.name}", info.name, UPDATE, payload, macs, returns, size=size))
+            tasks.append(self._island_task(UPDATE, info, payload, macs, returns, size))
         replies = federation.collect(tasks, what="a usable network")
         bests = {reply.task.client: reply.payload for reply in replies}
         return bests, {reply.task.client: str(reply.error) for reply in replies.failures}
+
+    def _island_task(
+        self, job: str, info: ClientInfo, payload: Payload, macs: int, returns: dict[str, Any], size: TaskSize
+    ) -> Task:
+        name = f"{job.rpartition(':')[2]}:{info.name}"
+        remembers = island_check(self.settings)
+        return Task(name, info.name, job, payload, macs, returns, size=size, remembers=remembers)
 
     # -- lines 11-13: migration ----------------------------------------------------------------------------------------
 
@@ -204,7 +212,7 @@ class NEvoFed(Method[NEvoFedState]):
         return self.config.keep == "best" or self.config.patience > 0
 
     def _exchange(
-        self, bests: Mapping[str, Array], chosen: Sequence[ClientInfo], federation: Federation
+        self, replies: Mapping[str, Payload], chosen: Sequence[ClientInfo], federation: Federation
     ) -> tuple[int, dict[str, list[Array]]]:
         """Every client receives the bests of all others; how many of them stay, in all. Also, if psi is wanted, each
         best's counts on the clients it visited.
@@ -212,11 +220,12 @@ class NEvoFed(Method[NEvoFedState]):
         They travel as named tensors, so that a best which has not changed since the last round is not sent again.
         """
         tasks, classes = [], self.reading.classes
+        bounds = self._bounds(replies, federation)
         for info in chosen:
-            guests = Tensors({name: code for name, code in sorted(bests.items()) if name != info.name})
+            guests = Tensors({name: own["genome"] for name, own in sorted(replies.items()) if name != info.name})
             if guests:
                 connections = sum(len(self.genome(code).source) for code in guests.values())
-                payload = self.payload() | {"guests": guests, "fitness": self.config.fitness}
+                payload = self.payload() | {"guests": guests, "fitness": self.config.fitness} | bounds
                 returns: dict[str, Any] = {"stayed": checks.Count(len(guests))}
                 if self._scores_guests:
                     payload["counts"] = True
@@ -224,8 +233,8 @@ class NEvoFed(Method[NEvoFedState]):
                     returns["confusions"] = checks.CountArray(square, info.sizes["train"], each=1)
                 macs = connections * info.sizes["train"]
                 size = TaskSize(steps=1, population=len(guests))
-                tasks.append(Task(f"welcome:{info.name}", info.name, WELCOME, payload, macs, returns, size=size))
-        stayed, visits = 0, {name: [] for name in bests}  # type: tuple[int, dict[str, list[Array]]]
+                tasks.append(self._island_task(WELCOME, info, payload, macs, returns, size))
+        stayed, visits = 0, {name: [] for name in replies}  # type: tuple[int, dict[str, list[Array]]]
         for reply in federation.collect(tasks, minimum=0):
             stayed += int(reply.payload["stayed"])
             for name, found in zip(
@@ -234,17 +243,28 @@ class NEvoFed(Method[NEvoFedState]):
                 visits[name].append(found)
         return stayed, visits
 
+    def _bounds(self, replies: Mapping[str, Payload], federation: Federation) -> Payload:
+        """What limits guests, beyond the paper and off by default: `robust.guests` and `robust.confirm`."""
+        found: Payload = {}
+        if federation.robust.guests < 1:
+            found["most"] = max(1, int(federation.robust.guests * self.settings.population))
+        if federation.robust.confirm:
+            found["claimed"] = {
+                name: float(self.fitness(own["confusion"][None])[0]) for name, own in sorted(replies.items())
+            }
+        return found
+
     def _with_top(
         self,
         state: NEvoFedState,
-        bests: Mapping[str, Array],
         replies: Mapping[str, Payload],
         visits: Mapping[str, list[Array]],
+        federation: Federation,
     ) -> NEvoFedState:
         """With the genome of the highest psi so far: its mean fitness at home and on the clients it visited."""
-        psi = {
-            name: float(np.mean(self.fitness(np.array([replies[name]["confusion"], *visits[name]])))) for name in bests
-        }
+        bests = {name: own["genome"] for name, own in replies.items()}
+        each = {name: self.fitness(np.array([own["confusion"], *visits[name]])) for name, own in replies.items()}
+        psi = {name: float(psi_of(found, federation)) for name, found in each.items()}
         leader = max(sorted(psi), key=lambda name: psi[name])
         if psi[leader] <= state.top_psi:
             return replace(state, falling=state.falling + 1)
@@ -306,7 +326,7 @@ class NEvoFed(Method[NEvoFedState]):
         evaluated = self._evaluate(codes, federation.clients(), "train", federation, test_evaluation)
         if not evaluated:
             raise TooFewReplies("no client returned counts for the choice of the global model", code="too-few-replies")
-        psi = np.mean([self.fitness(found) for found in evaluated.values()], axis=0)
+        psi = psi_of([self.fitness(found) for found in evaluated.values()], federation)
         return codes[int(psi.argmax())]
 
     def _evaluate(
