@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.clients import measurements
+from atoll.clients import PrivateWork, measurements
 from atoll.core.messages import Array, ClientInfo, Late, Part, Payload, Reply, Schema, Task, Tensors
 from atoll.federation.base import Federation
 from atoll.rng import Generator
@@ -33,6 +33,7 @@ __all__ = [
     "Metrics",
     "Part",
     "Payload",
+    "PrivateWork",
     "Reply",
     "Schema",
     "StateT",
@@ -111,6 +112,7 @@ class Method(ABC, Generic[StateT]):
     State: ClassVar[type[Any]]
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
     recommended: ClassVar[str] = "high"  # the pick that most users want
+    not_private: ClassVar[str] = "what its clients send is not covered yet"  # why `private_work` is None
     late: ClassVar[tuple[Late, ...]] = ("drop",)  # what it can do with replies to earlier exchanges, the best first
 
     config: Any  # of the class `Config`
@@ -139,6 +141,10 @@ class Method(ABC, Generic[StateT]):
     def snapshots(self, state: StateT) -> list[Candidate]:
         """Networks that can be used already, after this round. Default: none before the end."""
         return []
+
+    def private_work(self, clients: int) -> PrivateWork | None:
+        """The most that a run asks of one of this many clients, for `[privacy]`. None: the method is not covered."""
+        return None
 
     def measured(
         self,
