@@ -180,7 +180,7 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("clipping", "fedavg", FEDAVG, {"epsilon": 5.0, "noise": 1.0}, "without clipping noise hides nothing"),
     ("clients", "fedavg", FEDAVG, {"epsilon": 5.0, "protects": "clients"}, "no promise for whole clients"),
     ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.1}, "privacy.delta = 0.1: it must be below 1 / "),
-    ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "BatchNorm.*set norm = 'group'"),
+    ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
     ("personal", "personal", {"rounds": 1}, GIVEN, "not covered yet"),
     ("fedrl", "fedrl", {"rounds": 1}, GIVEN, "not covered yet"),

@@ -171,7 +171,7 @@ def test_masked_weights_stay_zero() -> None:
 
 
 def test_batch_norm_and_unknown_layers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="BatchNorm, which may let rows influence each other; set norm = 'group'"):
+    with pytest.raises(ConfigError, match="is a batch norm, which lets rows influence each other; set norm = 'group'"):
         private.refuse_mixed_rows(spaces.skeleton({**CHOICE, "norm": "batch"}))
 
     class Mixing(torch.nn.Module):

@@ -190,6 +190,7 @@ class Run:
             rows=data["rows"],
             candidate=found,
             ledger=result.get("ledger", {}),
+            privacy=result.get("privacy", {}),
         )
 
     def model(self, pick: str = "high") -> torch.nn.Module:

@@ -22,7 +22,7 @@ from atoll.errors import ConfigError
 from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
 from atoll.spaces.choice.space import ChoiceNetwork
 from atoll.spaces.layers import Conv2d, Perceptron, Residual
-from atoll.spaces.norm import GroupNorm
+from atoll.spaces.norm import BatchNorm, GroupNorm
 from atoll.training.augmentation import Augmentation
 from atoll.training.batches import Rows
 from atoll.training.networks import load, values
@@ -62,11 +62,15 @@ def refuse_mixed_rows(module: nn.Module) -> None:
     for name, layer in module.named_modules():
         if type(layer) in ROW_BY_ROW:
             continue
-        kind = type(layer).__name__
+        if isinstance(layer, BatchNorm):
+            raise ConfigError(
+                f"[privacy]: layer {name!r} is a batch norm, which lets rows influence each other; set norm = 'group'",
+                code="privacy-batch-norm",
+            )
         raise ConfigError(
-            f"[privacy]: layer {name!r} is a {kind}, which may let rows influence each other; "
-            + ("set norm = 'group' for this method" if "BatchNorm" in kind else "use a network without it"),
-            code="privacy-batch-norm" if "BatchNorm" in kind else "privacy-unknown-layer",
+            f"[privacy]: layer {name!r} is a {type(layer).__name__}, which is not known to compute rows one by one; "
+            "use a network without it",
+            code="privacy-unknown-layer",
         )
 
 
