@@ -11,7 +11,7 @@ import pytest
 from atoll.config import resolve
 from atoll.core.messages import Task
 from atoll.data import Federated
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, RunDamaged
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.testing import made_images, made_table
@@ -72,6 +72,11 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
         launch.start(resolve({**raw, "engine": {"workers": 0}}), tmp_path / "run", data=table(), watcher=Killer())
     lines = (tmp_path / "run/privacy.jsonl").read_text().splitlines()
     assert lines, "what was sent is on the disk"
+    account = (tmp_path / "run/privacy.jsonl").read_bytes()
+    (tmp_path / "run/privacy.jsonl").unlink()
+    with pytest.raises(RunDamaged, match="what was spent is not known"):
+        launch.resume(tmp_path / "run", data=table())
+    (tmp_path / "run/privacy.jsonl").write_bytes(account)
     again = launch.resume(tmp_path / "run", data=table())
     assert weights(again) == weights(whole)
     assert again.result["privacy"] == whole.result["privacy"]

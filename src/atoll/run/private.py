@@ -13,13 +13,13 @@ import numpy as np
 from atoll.clients.coverage import Coverage, Noise, PrivateWork, planned
 from atoll.config import Experiment, settings_table
 from atoll.core.messages import ClientInfo, Part
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, RunDamaged
 from atoll.extras import require
 from atoll.federation.engines import Engine
 from atoll.federation.privacy import PrivacyGuard
 from atoll.methods import find_method
 from atoll.methods.base import Method
-from atoll.privacy.account import PrivacyAccount
+from atoll.privacy.account import FILE, PrivacyAccount
 from atoll.privacy.accountant import Release, part_epsilon, smallest_noise
 from atoll.privacy.settings import PrivacySettings
 from atoll.rng import stream
@@ -96,7 +96,13 @@ class PrivatePlan:
         return found
 
     def guard(self, folder: Path) -> PrivacyGuard:
-        """What makes tasks private, with the account in this folder."""
+        """What makes tasks private, with the account in this folder. A run that has begun must have one."""
+        events = folder / "events.jsonl"
+        if events.exists() and events.stat().st_size and not (folder / FILE).exists():
+            raise RunDamaged(
+                f"{folder / FILE}: missing; what was spent is not known, so the run cannot be resumed",
+                code="privacy-account-missing",
+            )
         account = PrivacyAccount(self.settings, [info.name for info in self.clients], folder)
         for own in {tuple(own) for own in self.releases.values()}:
             account.plan(own)
