@@ -87,7 +87,9 @@ def test_the_extras_are_those_of_the_package() -> None:
 
     file = Path(__file__).resolve().parents[1] / "pyproject.toml"
     declared = tomllib.loads(file.read_text())["project"]["optional-dependencies"]
-    names = {extra: {text.partition(">")[0] for text in packages} for extra, packages in declared.items()}
+    names = {
+        extra: {text.partition(">")[0].replace("-", "_") for text in packages} for extra, packages in declared.items()
+    }
     assert {extra: set(packages) for extra, packages in EXTRAS.items()} == {
         extra: packages
         for extra, packages in names.items()

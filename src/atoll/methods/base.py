@@ -142,8 +142,8 @@ class Method(ABC, Generic[StateT]):
         """Networks that can be used already, after this round. Default: none before the end."""
         return []
 
-    def private_work(self, clients: int) -> PrivateWork | None:
-        """The most that a run asks of one of this many clients, for `[privacy]`. None: the method is not covered."""
+    def private_work(self) -> PrivateWork | None:
+        """The most that a run asks of one client, for `[privacy]`. None: the method is not covered."""
         return None
 
     def measured(

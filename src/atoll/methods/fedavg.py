@@ -138,7 +138,7 @@ class FedAvg(Method[FedAvgState]):
         best = min(found, key=lambda one: one.objectives.get("error", 1.0))
         return [replace(one, picks=["high", *one.picks] if one is best else one.picks) for one in found]
 
-    def private_work(self, clients: int) -> PrivateWork | None:
+    def private_work(self) -> PrivateWork | None:
         """A round trains and counts once; the result is measured after the last and the best round."""
         if self.job != jobs.TRAIN:
             return None

@@ -196,7 +196,7 @@ class Moefl(Method[MoeflState]):
         new = MoeflState(state.round + 1, state.generation + 1, [one.to_plain() for one in survivors], [])
         return new, self._metrics(state.generation, survivors, measured, federation)
 
-    def private_work(self, clients: int) -> PrivateWork:
+    def private_work(self) -> PrivateWork:
         """The first generation trains parents and offspring, later ones their offspring, or parents again as well; all
         are counted after their last round, with halving after every round."""
         settings = self.config

@@ -108,7 +108,7 @@ class Offline(ChoiceSearch[OfflineState]):
             return self._generation(state, participating, federation, rng)
         return self._final_round(state, participating, federation, rng)
 
-    def private_work(self, clients: int) -> PrivateWork:
+    def private_work(self) -> PrivateWork:
         """Every client trains and counts every new network, then High and Knee; the result is measured once more."""
         settings, searching = self.config, self.config.searching
         networks = (searching + 1) * self.population + 2 * (settings.rounds - searching)

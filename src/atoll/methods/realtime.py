@@ -179,7 +179,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
             if pick in state.ready
         ]
 
-    def private_work(self, clients: int) -> PrivateWork:
+    def private_work(self) -> PrivateWork:
         """A round of the search trains once, the first one twice, and counts all keys at once. A closing round trains
         and counts every finalist."""
         settings, closing = self.config, self.config.closing

@@ -165,7 +165,7 @@ class Retrain(Method[RetrainState]):
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
-    def private_work(self, clients: int) -> PrivateWork:
+    def private_work(self) -> PrivateWork:
         """Every round trains and counts every network; the result measures each after its last and its best round."""
         settings, networks = self.config, list(self.config.networks.values())
         trainings = len(networks) * settings.rounds

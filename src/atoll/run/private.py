@@ -120,7 +120,7 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
     _refuse_data(engine, settings)
     _refuse_settings(experiment)
     method = find_method(experiment.method)(experiment.settings, engine.schema)
-    work = method.private_work(len(engine.clients))
+    work = method.private_work()
     if work is None:
         raise ConfigError(
             f"[privacy]: method {experiment.method}: {method.not_private}; leave out [privacy], or use another method",
