@@ -31,6 +31,7 @@ from atoll.config import EngineSettings, Experiment, preset
 from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.methods import find_method
+from atoll.privacy.settings import PrivacySettings
 from atoll.registry import GROUPS, names
 from atoll.simulation.settings import SimulationSettings
 
@@ -45,6 +46,7 @@ SHARED: dict[str, tuple[type[BaseModel], str]] = {
     "engine": (EngineSettings, "How tasks reach clients: [guide](../guide.md#quorum-deadline-and-late-replies)."),
     "simulation": (SimulationSettings, "The [virtual network](../guide.md#the-virtual-network). Without it: none."),
     "stop": (StopSettings, "Limits at which a run ends before its last round: [guide](../guide.md#stop-rules)."),
+    "privacy": (PrivacySettings, "Differential privacy of single rows: [privacy](../privacy.md). Without it: none."),
 }
 
 ABOUT_SETTINGS = """\

@@ -8,6 +8,7 @@
     [stop]                     # limits at which a run ends before its last round, see atoll.core.stopping
     [faults]                   # faults and attacks on purpose, see atoll.federation.faults
     [robust]                   # what limits the influence of single clients, see atoll.federation.trust
+    [privacy]                  # differential privacy of single rows, see atoll.privacy.settings
     [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
@@ -35,12 +36,13 @@ from atoll.federation.faults import FaultSettings
 from atoll.federation.trust import RobustSettings
 from atoll.methods import find_method
 from atoll.methods.base import Method, MethodConfig
+from atoll.privacy.settings import PrivacySettings
 from atoll.registry import names
 from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
-COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust", "faults")
+COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust", "faults", "privacy")
 
 
 class EngineSettings(BaseModel):
@@ -95,6 +97,7 @@ class Experiment(BaseModel):
     stop: StopSettings = StopSettings()
     robust: RobustSettings = RobustSettings()
     faults: FaultSettings | None = None  # None: clients are as they are
+    privacy: PrivacySettings | None = None  # None: no formal privacy
     settings: MethodConfig
 
 

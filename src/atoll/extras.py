@@ -12,6 +12,7 @@ EXTRAS = {
     "flower": ("cryptography", "flwr"),
     "mlflow": ("mlflow",),
     "parquet": ("pyarrow",),
+    "privacy": ("dp_accounting",),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
 }

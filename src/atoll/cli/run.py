@@ -48,6 +48,9 @@ def run(
     quiet: Quiet = False,
     dashboard: Live = False,
     track: Track = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="With [privacy]: only say what clients would spend, run nothing.")
+    ] = False,
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
@@ -69,6 +72,12 @@ def run(
         "faults": None if faults is None else read_file(faults),
     }
     experiment = resolve(assemble(target, options, settings or []))
+    if estimate:
+        from atoll.run.launch import projected_privacy
+
+        for line in projected_privacy(experiment, data_dir=data_dir):
+            tell(line)
+        return
     _begin(experiment, out, data_dir, quiet, dashboard, track)
 
 

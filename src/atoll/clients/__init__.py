@@ -1,5 +1,6 @@
 """Client work that methods share: the jobs, and the server's halves that build their tasks and fold the replies."""
 
+from atoll.clients.coverage import PrivateWork
 from atoll.clients.evaluation import (
     Finished,
     calibrated,
@@ -30,6 +31,7 @@ __all__ = [
     "FederatedModel",
     "Finished",
     "LocalTraining",
+    "PrivateWork",
     "calibrated",
     "calibrated_together",
     "count_correct",

@@ -22,14 +22,11 @@ LARGEST = 1e30  # of a mean that batch norm sees: its square is a finite float64
 
 
 def metrics_of(counts: ConfusionCounts, prefix: str = "") -> dict[str, float]:
-    """Error, accuracy, mean loss and weighted F1, for an event."""
+    """Error, accuracy, mean loss and weighted F1, for an event; of private counts error and accuracy only."""
     right = accuracy(counts.confusion)
-    values = {
-        "error": 1.0 - right,
-        "accuracy": right,
-        "loss": counts.loss / counts.rows,
-        "f1": weighted_f1(counts.confusion),
-    }
+    values = {"error": 1.0 - right, "accuracy": right}
+    if not counts.private:
+        values |= {"loss": counts.loss / counts.rows, "f1": weighted_f1(counts.confusion)}
     return {prefix + name: value for name, value in values.items()}
 
 
@@ -50,12 +47,12 @@ def evaluate(
     federation: Federation, clients: Sequence[ClientInfo], architecture: dict[str, Any], weights: Tensors
 ) -> ConfusionCounts | None:
     """The network on these clients' validation rows, all counted together; None if no client has any."""
-    return _total(architecture, _each(federation, clients, "validation", architecture, weights))
+    return _total(_each(federation, clients, "validation", architecture, weights))
 
 
 def evaluate_test(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> ConfusionCounts | None:
     """The network on test data, for the report only: not charged to the search and never seen by it."""
-    return _total(architecture, evaluate_test_each(federation, architecture, weights))
+    return _total(evaluate_test_each(federation, architecture, weights))
 
 
 def evaluate_test_each(
@@ -232,5 +229,6 @@ def _each(
     return {reply.task.client: ConfusionCounts.from_payload(reply.payload) for reply in replies}
 
 
-def _total(architecture: dict[str, Any], each: Mapping[str, ConfusionCounts]) -> ConfusionCounts | None:
-    return sum(each.values(), ConfusionCounts.zero(int(architecture["classes"]))) if each else None
+def _total(each: Mapping[str, ConfusionCounts]) -> ConfusionCounts | None:
+    counts = list(each.values())
+    return sum(counts[1:], counts[0]) if counts else None

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atoll.core.messages import Part, Payload, Tensors
+from atoll.core.messages import Array, Part, Payload, Tensors
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest
-from atoll.training import calibration, evaluation, gradients, networks, sgd, shared_prefix
+from atoll.training import calibration, evaluation, gradients, networks, private, sgd, shared_prefix
 from atoll.training.augmentation import Augmentation
 from atoll.training.client import Client
 from atoll.training.metrics import Confusion
@@ -50,6 +50,9 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
+
+    With `privacy` (see `coverage`) it is trained by noisy steps. What follows them, such as that removal, uses their
+    result only, so it changes nothing in the guarantee.
     """
     architecture, key = payload["architecture"], payload.get("key")
     fields = sgd.TrainSettings.__dataclass_fields__
@@ -59,12 +62,31 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
         x, y = np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
     module = networks.network(architecture, client.device)
     graphs = sparse.masks(architecture)
+    settings = sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload})
+    if "privacy" in payload:
+        if objective is not None or payload.get("client_accuracy"):
+            raise ValueError("an objective of its own, or the client's accuracy, is not covered by [privacy]")
+        noisy = private.train(
+            module,
+            sparse.unpack(architecture, payload["weights"]),
+            x,
+            y,
+            settings,
+            private.PrivateSteps(**payload["privacy"]),
+            _noise(client),
+            key=key,
+            masks=graphs,
+            augment=Augmentation.from_payload(payload),
+            prox=payload.get("prox", 0.0),
+            device=client.device,
+        )
+        return {"weights": _upload(architecture, noisy)}
     trained = sgd.train(
         module,
         sparse.unpack(architecture, payload["weights"]),
         x,
         y,
-        sgd.TrainSettings(**{name: payload[name] for name in fields if name in payload}),
+        settings,
         client.rng,
         forward=None if key is None else lambda rows: module(rows, key),
         masks=graphs,
@@ -75,16 +97,39 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     reply: Payload = {}
     if payload.get("client_accuracy"):
         reply["correct"] = evaluation.evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
+    return {"weights": _upload(architecture, trained), **reply}
+
+
+def _upload(architecture: dict[str, Any], trained: Tensors) -> Tensors:
+    """Trained weights as they travel, without the smallest ones of sparse matrices."""
     upload = sparse.pack(architecture, trained)
-    left = {name: remove_smallest(upload[name], architecture.get("xi", 0.0)) for name in graphs}
-    return {"weights": upload.replaced(left) if left else upload, **reply}
+    left = {name: remove_smallest(upload[name], architecture.get("xi", 0.0)) for name in sparse.masks(architecture)}
+    return upload.replaced(left) if left else upload
+
+
+def _noise(client: Client) -> np.random.Generator:
+    if client.noise is None:
+        raise ValueError("this client has no source of noise, which [privacy] needs")
+    return client.noise
 
 
 def evaluate(payload: Payload, client: Client) -> Payload:
-    """The confusion matrix and the summed loss of a network on one `part` of the client's rows."""
+    """The confusion matrix and the summed loss of a network on one `part` of the client's rows.
+
+    With `privacy` only right and wrong rows are told apart: a matrix of one row, `[[correct, wrong]]`, with noise.
+    """
     x, y = client.data.part(payload["part"])
     module = networks.network(payload["architecture"], client.device)
-    return evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device).payload()
+    found = evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device)
+    if "privacy" in payload:  # no loss: it has no limit, so one row could change it by any amount
+        private.refuse_mixed_rows(module)
+        correct = _noisy(np.array([found.correct]), payload, len(y), client)
+        return {"confusion": np.stack([correct, len(y) - correct], axis=1)}
+    return found.payload()
+
+
+def _noisy(counts: Array, payload: Payload, rows: int, client: Client) -> Array:
+    return private.noisy_counts(counts, payload["privacy"]["deviation"], rows, _noise(client))
 
 
 def evaluate_delivered(payload: Payload, client: Client) -> Payload:
@@ -102,7 +147,7 @@ def count_correct(payload: Payload, client: Client) -> Payload:
     """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network.
 
     With `confusion` confusion matrices instead. With `statistics` (for one network True, for keys positions of some)
-    also batch norm statistics of these rows.
+    also batch norm statistics of these rows. With `privacy` the numbers have noise.
     """
     architecture, weights, part, batch = (payload[name] for name in ("architecture", "weights", "part", "batch"))
     x, y = client.data.part(part)
@@ -112,12 +157,22 @@ def count_correct(payload: Payload, client: Client) -> Payload:
         counts, found = shared_prefix.evaluate_keys(
             module, weights, keys, x, y, batch, watched=watched, device=client.device
         )
+        right = np.array([count.correct for count in counts], np.int64)
+        if "privacy" in payload:
+            _refuse_other_counts(payload, module)
+            right = _noisy(right, payload, len(y), client)
+        answer: Payload = {"correct": right}
         if payload.get("confusion"):
-            answer: Payload = {"confusion": np.stack([count.confusion for count in counts])}
-        else:
-            answer = {"correct": np.array([count.correct for count in counts], np.int64)}
+            answer = {"confusion": np.stack([count.confusion for count in counts])}
         return answer | ({"statistics": found} if watched else {})
     whole = sparse.unpack(architecture, weights)
+    if "privacy" in payload:
+        # Every row counts by itself. Without privacy a network without finite outputs gets none right; here one row
+        # would then change the count of all.
+        _refuse_other_counts(payload, module)
+        one = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
+        noisy = int(_noisy(np.array([one.correct]), payload, len(y), client)[0])
+        return {"correct": noisy} | ({"statistics": Tensors({})} if payload.get("statistics") else {})
     if payload.get("statistics"):
         one, own = evaluation.evaluate_and_calibrate(module, whole, x, y, batch, client.device)
     else:
@@ -127,6 +182,13 @@ def count_correct(payload: Payload, client: Client) -> Payload:
     else:  # a network without finite outputs gets none right
         answer = {"correct": one.correct if math.isfinite(one.loss) else 0}
     return answer | ({} if own is None else {"statistics": own})
+
+
+def _refuse_other_counts(payload: Payload, module: Any) -> None:
+    """Statistics of batch norm are not private; without such layers they are empty."""
+    private.refuse_mixed_rows(module)
+    if payload.get("confusion"):
+        raise ValueError("confusion matrices are not covered by [privacy]")
 
 
 def calibrate(payload: Payload, client: Client) -> Payload:

@@ -51,6 +51,8 @@ class ClientAccount:
     failed: dict[str, int] = field(default_factory=dict)  # by reason
     strikes: int = 0  # exchanges in which all its replies were rejected, and those of most others were not
     set_aside: int = 0  # the round since which it is not asked any more; 0: it is
+    epsilon: float = 0.0  # under `[privacy]`, in results: what was spent of its budget
+    delta: float = 0.0
 
     def count(self, fate: Fate, reason: str = "", number: int = 1) -> None:
         if fate == "rejected" or fate == "failed":
@@ -72,6 +74,8 @@ class ClientAccount:
             self.count("failed", reason, number)
         self.strikes += other.strikes
         self.set_aside = other.set_aside or self.set_aside
+        self.epsilon = max(self.epsilon, other.epsilon)
+        self.delta = max(self.delta, other.delta)
 
     def to_plain(self) -> dict[str, Any]:
         """Without what is zero."""

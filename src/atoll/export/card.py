@@ -31,6 +31,7 @@ class CardFacts:
     rows: int
     candidate: Mapping[str, Any] = field(default_factory=dict)  # its entry of result.json
     ledger: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # of result.json; empty without `[privacy]`
 
 
 def model_card(predictor: Predictor, facts: CardFacts, file: str, size: int, difference: float, rows: int) -> str:
@@ -44,6 +45,7 @@ def model_card(predictor: Predictor, facts: CardFacts, file: str, size: int, dif
         "## Output\n\n" + _output(predictor),
         "## Measured\n\n" + _measured(facts, preparation.classes),
         "## Cost\n\n" + _cost(predictor, facts, size),
+        _privacy(facts),
         "## Limits\n\n" + _limits(predictor, facts, difference, rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -174,6 +176,22 @@ def _cost(predictor: Predictor, facts: CardFacts, size: int) -> str:
     return "\n\n".join(lines)
 
 
+def _privacy(facts: CardFacts) -> str:
+    """Epsilon and delta of every client, and what no account covers; empty without `[privacy]`."""
+    if not facts.privacy:
+        return ""
+    clients = list(facts.privacy["clients"].items())
+    rows = [[text(name), f"{own['epsilon']:.3g}", f"{own['delta']:g}"] for name, own in clients[:MOST_CLIENTS]]
+    more = f"\n\n... and {len(clients) - MOST_CLIENTS} more clients." if len(clients) > MOST_CLIENTS else ""
+    outside = "\n".join(f"- {one}" for one in facts.privacy["not_covered"])
+    return (
+        "## Privacy\n\nDifferential privacy of single rows, against everyone who sees what left a client in this run: "
+        f"gradients of rows were clipped to {facts.privacy['clip']:g}, with noise {facts.privacy['noise']:.4g} times "
+        f"that, and counts had noise {facts.privacy['count_noise']:.4g} times their sensitivity.\n\n"
+        f"{table(['client', 'epsilon', 'delta'], rows)}{more}\n\nNot covered:\n\n{outside}"
+    )
+
+
 def _limits(predictor: Predictor, facts: CardFacts, difference: float, rows: int) -> str:
     lines = [
         f"- Compared with the original network on {rows} made-up rows, the largest difference was {difference:.1g}.",
@@ -183,7 +201,8 @@ def _limits(predictor: Predictor, facts: CardFacts, difference: float, rows: int
         lines.append("- It was not tested on clients that took no part in the search.")
     if predictor.preparation.scale == "client":
         lines.append("- It holds the mean and deviation of one client: it is meant for that client's rows.")
-    lines.append("- Updates left the clients during the search. No formal privacy is promised.")
+    if not facts.privacy:
+        lines.append("- Updates left the clients during the search. No formal privacy is promised.")
     return "\n".join(lines)
 
 

@@ -27,6 +27,7 @@ from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task, Tensors
 from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
+from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
 from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, draw_checkers, returns_update
@@ -46,6 +47,7 @@ class Federation:
         journal: Journal | None = None,
         held_out: Sequence[ClientInfo] = (),
         robust: RobustSettings | None = None,
+        guard: PrivacyGuard | None = None,
     ) -> None:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
@@ -59,7 +61,8 @@ class Federation:
         self._clients = self._clock.clients(clients)
         self._benchmark, self._held_out = list(benchmark), list(held_out)
         names = [info.name for info in (*clients, *benchmark, *held_out)]
-        self._dispatcher = Dispatcher(transport, names, self.ledger, self._clock, journal)
+        self.guard = guard  # under `[privacy]`
+        self._dispatcher = Dispatcher(transport, names, self.ledger, self._clock, journal, guard)
 
     @property
     def round(self) -> int:
@@ -317,7 +320,7 @@ class Federation:
     def newly_set_aside(self) -> dict[str, str]:
         """The clients that were set aside since the last call, and why."""
         found, self._set_aside = self._set_aside, {}
-        return found
+        return found | ({} if self.guard is None else self.guard.newly_spent(self.round))
 
     def snapshot(self) -> Payload:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
@@ -335,6 +338,8 @@ class Federation:
 
     def close(self) -> None:
         self._dispatcher.close()
+        if self.guard is not None:
+            self.guard.account.close()
 
     def __enter__(self) -> Federation:
         return self

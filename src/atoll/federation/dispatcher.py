@@ -22,6 +22,7 @@ from atoll.core.messages import ClientInfo, Payload, Reply, Task
 from atoll.federation.client_cache import ClientCache
 from atoll.federation.exchange import Enough
 from atoll.federation.journal import Journal
+from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.transport import (
     Envelope,
     Outcome,
@@ -162,7 +163,13 @@ class Dispatcher:
     """Tasks from `enter` to `deliver`. Used by `Federation` and by its clock, by nothing else."""
 
     def __init__(
-        self, transport: Transport, names: Iterable[str], ledger: Ledger, clock: Clock, journal: Journal | None
+        self,
+        transport: Transport,
+        names: Iterable[str],
+        ledger: Ledger,
+        clock: Clock,
+        journal: Journal | None,
+        guard: PrivacyGuard | None = None,
     ) -> None:
         self.transport = transport
         self.ledger = ledger
@@ -173,7 +180,7 @@ class Dispatcher:
         self.working: dict[int, Envelope] = {}  # started, no outcome yet
         self.done: dict[int, Reply] = {}  # arrived, not delivered
         self.unexpected: list[str] = []  # replies of this round that answer no task in progress
-        self._clock, self._journal = clock, journal
+        self._clock, self._journal, self._guard = clock, journal, guard
         self._known = frozenset(names)
         self._memory: dict[str, Payload] = {}
         self._numbers: dict[str, int] = {}  # of each client's next task in this round, for its random stream
@@ -208,7 +215,10 @@ class Dispatcher:
     def enter(self, tasks: Sequence[Task]) -> list[int]:
         """The orders of these tasks, which are the last send from now on."""
         self.last_send = set()
-        return [self._enter(task) for task in tasks]
+        orders = [self._enter(task) for task in tasks]
+        if self._guard is not None:
+            self._guard.account.flush()  # before anything is started, so before anything leaves
+        return orders
 
     def _enter(self, task: Task) -> int:
         """Register a task: its order, its stream's number, its bytes, and what its client holds from now on."""
@@ -223,6 +233,11 @@ class Dispatcher:
         if self.ledger.is_set_aside(task.client):
             self.done[order] = Reply(task, error="set aside after too many rejected replies", round=self.round)
             return order
+        if self._guard is not None:
+            task, refusal = self._guard.admit(task, self.round, number)
+            if refusal is not None:
+                self.done[order] = Reply(task, error=refusal, round=self.round)
+                return order
         size = 0 if task.test_evaluation else wire.size(task.payload, self.cache.of(task.client))
         if not task.test_evaluation:
             self.ledger.sent(task.client, size)

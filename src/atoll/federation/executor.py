@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from atoll.core import checks, wire
 from atoll.core.messages import Array, Payload, TaskSize
-from atoll.errors import WireError
-from atoll.federation.transport import Envelope, Outcome
+from atoll.errors import ConfigError, WireError
+from atoll.federation.transport import Envelope, Outcome, work_digest
 from atoll.rng import stream
 
 if TYPE_CHECKING:
@@ -43,13 +43,30 @@ def perform(
     device: str,
     size: TaskSize | None = None,
 ) -> tuple[Payload, Payload]:
-    """The job's reply and the client's new memory, both checked to be wire-legal."""
+    """The job's reply and the client's new memory, both checked to be wire-legal.
+
+    Under `[privacy]` a simulated client draws noise from a stream that is named by the work itself, so that no two
+    different tasks share noise. A real site (one with a `size`) has no such source: whoever knows the seed knows the
+    noise.
+    """
     from atoll.training.client import Client
+
+    is_private = "privacy" in payload
 
     # A job may change its memory in place, and a failed task must leave it as it was: it works on a copy.
     own = wire.decode(wire.encode(memory, digests=False)) if memory else {}
     client = Client(data=data, memory=own, rng=stream(*stream_name), device=device, size=size)
-    answer = find_job(job)(payload, client)
+    if is_private and size is None:
+        seed, _, round_number, name, number = stream_name
+        client.noise = stream(seed, "noise", round_number, name, number, work_digest(job, payload))
+    try:
+        answer = find_job(job)(payload, client)
+    except ConfigError:
+        raise  # it speaks of settings
+    except Exception:
+        if is_private:  # the text of an error may hold values of rows
+            raise RuntimeError("the work failed; under [privacy] the reason stays with the client") from None
+        raise
     for what, value in (("reply", answer), ("memory", client.memory)):
         if not isinstance(value, dict):
             raise TypeError(f"a job's {what} must be a table, not a {type(value).__name__}")

@@ -5,12 +5,15 @@ Also how envelopes and replies are written into a checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from atoll.core import checks, wire
-from atoll.core.messages import Payload, Reply, Task, TaskSize
+from atoll.core.messages import Payload, Reply, Task, TaskSize, Tensors, content_name
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,23 @@ class Transport(Protocol):
     def close(self) -> None:
         """Release processes, connections and files."""
         return
+
+
+def work_digest(job: str, payload: Payload) -> str:
+    """A digest of what a task asks for: equal for equal work, whatever the order of its keys."""
+    text = wire.canonical({"job": job, "payload": _named(payload)})
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _named(value: Any) -> Any:
+    """A payload with digests in place of arrays."""
+    if isinstance(value, Tensors):
+        return {name: value.digest(name) for name in value}
+    if isinstance(value, np.ndarray):
+        return content_name(value)
+    if isinstance(value, Mapping):
+        return {key: _named(inner) for key, inner in value.items()}
+    return [_named(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain_task(task: Task) -> Payload:

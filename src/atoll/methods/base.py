@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from atoll.clients import measurements
+from atoll.clients import PrivateWork, measurements
 from atoll.core.messages import Array, ClientInfo, Late, Part, Payload, Reply, Schema, Task, Tensors
 from atoll.federation.base import Federation
 from atoll.rng import Generator
@@ -33,6 +33,7 @@ __all__ = [
     "Metrics",
     "Part",
     "Payload",
+    "PrivateWork",
     "Reply",
     "Schema",
     "StateT",
@@ -112,6 +113,7 @@ class Method(ABC, Generic[StateT]):
     centralised: ClassVar[bool] = False  # True: all data in one place, for comparators that are not federated
     recommended: ClassVar[str] = "high"  # the pick that most users want
     confirms: ClassVar[bool] = False  # whether it chooses between networks in a way that `robust.confirm` can confirm
+    not_private: ClassVar[str] = "what its clients send is not covered yet"  # why `private_work` is None
     late: ClassVar[tuple[Late, ...]] = ("drop",)  # what it can do with replies to earlier exchanges, the best first
 
     config: Any  # of the class `Config`
@@ -140,6 +142,10 @@ class Method(ABC, Generic[StateT]):
     def snapshots(self, state: StateT) -> list[Candidate]:
         """Networks that can be used already, after this round. Default: none before the end."""
         return []
+
+    def private_work(self) -> PrivateWork | None:
+        """The most that a run asks of one client, for `[privacy]`. None: the method is not covered."""
+        return None
 
     def measured(
         self,

@@ -57,6 +57,7 @@ class ChoiceConfig(TrainingConfig):
     widths: list[int] | None = None  # of the choice blocks, for tables
     stem: int | None = Field(default=None, ge=1)  # default: as the first block
     expansion: int = Field(default=6, ge=1)  # of the inverted residual
+    norm: Literal["batch", "group"] = "batch"  # or group: rows do not influence each other
     fraction: float = Field(default=1.0, gt=0, le=1)  # C
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
@@ -88,7 +89,7 @@ class ChoiceConfig(TrainingConfig):
         return value
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion)
+        arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion, self.norm)
         self.augmentation.check(schema)
         least = choice.cost(choice.sub_model(arch, [0] * choice.blocks(arch))).macs
         if self.max_macs is not None and self.max_macs < least:
@@ -109,7 +110,9 @@ class ChoiceSearch(Method[StateT]):
     def __init__(self, config: ChoiceConfig, schema: Schema) -> None:
         super().__init__(config, schema)
         self.population = config.population or POPULATION
-        self.architecture = plan.architecture_for(schema, config.channels, config.widths, config.stem, config.expansion)
+        self.architecture = plan.architecture_for(
+            schema, config.channels, config.widths, config.stem, config.expansion, config.norm
+        )
 
     def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
         """Line 7: keys drawn at random. A federation without validation rows is refused here."""

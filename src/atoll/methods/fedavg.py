@@ -30,6 +30,7 @@ from atoll.methods.base import (
     Method,
     Metrics,
     Payload,
+    PrivateWork,
     Schema,
     Task,
     Tensors,
@@ -52,6 +53,7 @@ class FedAvgConfig(TrainingConfig):
     model: str = "auto"  # auto: an MLP for tables and tiny images, ConvNet for other images
     hidden: list[int] | None = None  # widths of an MLP's hidden layers
     widths: list[int] | None = None  # channels of a convolutional network's stages
+    norm: Literal["batch", "group"] = "batch"  # of a convolutional network; or group: rows do not influence each other
     fraction: float = Field(default=1.0, gt=0, le=1)  # C
     epochs: int = Field(default=1, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
@@ -70,7 +72,7 @@ class FedAvgConfig(TrainingConfig):
         return values
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        arch = fixed.architecture_for(self.model, schema, self.hidden, self.widths)
+        arch = fixed.architecture_for(self.model, schema, self.hidden, self.widths, self.norm)
         self.augmentation.check(schema)
         chosen = {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths")}
         return self.model_copy(update=chosen)
@@ -99,7 +101,7 @@ class FedAvg(Method[FedAvgState]):
 
     def __init__(self, config: FedAvgConfig, schema: Schema) -> None:
         super().__init__(config, schema)
-        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths)
+        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths, config.norm)
 
     def extras(self) -> Payload:
         """What a training task carries besides the settings of SGD."""
@@ -135,6 +137,13 @@ class FedAvg(Method[FedAvgState]):
         ]
         best = min(found, key=lambda one: one.objectives.get("error", 1.0))
         return [replace(one, picks=["high", *one.picks] if one is best else one.picks) for one in found]
+
+    def private_work(self) -> PrivateWork | None:
+        """A round trains and counts once; the result is measured after the last and the best round."""
+        if self.job != jobs.TRAIN:
+            return None
+        rounds, settings = self.config.rounds, self.config
+        return PrivateWork([self.architecture], rounds, settings.epochs, settings.batch, rounds + 2)
 
     def train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
         settings = self.config

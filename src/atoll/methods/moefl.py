@@ -28,7 +28,16 @@ from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
 from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
-from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Schema, TrainingConfig
+from atoll.methods.base import (
+    Candidate,
+    Federation,
+    Generator,
+    Method,
+    Metrics,
+    PrivateWork,
+    Schema,
+    TrainingConfig,
+)
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.genes import Chromosome
@@ -196,6 +205,19 @@ class Moefl(Method[MoeflState]):
         plain = [one.to_plain() for one in survivors]
         new = MoeflState(state.round + 1, state.generation + 1, plain, [], state.checkers)
         return new, self._metrics(state.generation, survivors, measured, federation)
+
+    def private_work(self) -> PrivateWork:
+        """The first generation trains parents and offspring, later ones their offspring, or parents again as well; all
+        are counted after their last round, with halving after every round."""
+        settings = self.config
+        generations = settings.rounds // settings.fitness_rounds
+        doubled = generations if settings.evaluate == "all" else 1
+        networks = settings.population * (generations + doubled)
+        counted = networks * (settings.fitness_rounds if settings.halving else 1)
+        smallest = _architecture(settings.network, self.schema, sparse_genes.smallest(settings.network), 0)
+        trainings = networks * settings.fitness_rounds
+        counts = counted if settings.fitness == "validation" else 0
+        return PrivateWork([smallest], trainings, settings.epochs, settings.batch, counts)
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full.

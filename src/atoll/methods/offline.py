@@ -28,7 +28,17 @@ from pydantic import Field, model_validator
 from atoll.algorithms import nsga2
 from atoll.clients import FederatedModel, LocalTraining, calibrated
 from atoll.errors import ConfigError, TooFewReplies
-from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
+from atoll.methods.base import (
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Metrics,
+    Part,
+    PrivateWork,
+    Schema,
+    Tensors,
+)
 from atoll.methods.choice_search import (
     ChoiceConfig,
     ChoiceSearch,
@@ -97,6 +107,12 @@ class Offline(ChoiceSearch[OfflineState]):
         if state.round < self.config.searching:
             return self._generation(state, participating, federation, rng)
         return self._final_round(state, participating, federation, rng)
+
+    def private_work(self) -> PrivateWork:
+        """Every client trains and counts every new network, then High and Knee; the result is measured once more."""
+        settings, searching = self.config, self.config.searching
+        networks = (searching + 1) * self.population + 2 * (settings.rounds - searching)
+        return PrivateWork([self.architecture], networks, settings.epochs, settings.batch, networks + 2)
 
     def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The networks that were trained, measured and calibrated on all clients, and picked by what they are now."""

@@ -57,7 +57,7 @@ class Personal(Method[PersonalState]):
 
     def __init__(self, config: PersonalConfig, schema: Schema) -> None:
         super().__init__(config, schema)
-        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths)
+        self.architecture = fixed.architecture_for(config.model, schema, config.hidden, config.widths, config.norm)
 
     def init(self, federation: Federation, rng: Generator) -> PersonalState:
         return PersonalState(0, spaces.initial(self.architecture, rng), {})

@@ -34,7 +34,17 @@ from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import balanced_paths, groups, participants
 from atoll.clients import calibrated, calibrated_together
 from atoll.errors import ConfigError, TooFewReplies
-from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Metrics, Part, Schema, Tensors
+from atoll.methods.base import (
+    Candidate,
+    ClientInfo,
+    Federation,
+    Generator,
+    Metrics,
+    Part,
+    PrivateWork,
+    Schema,
+    Tensors,
+)
 from atoll.methods.choice_search import (
     POPULATION,
     ChoiceConfig,
@@ -180,6 +190,14 @@ class Realtime(ChoiceSearch[RealtimeState]):
             for pick, key in self._picked(state).items()
             if pick in state.ready
         ]
+
+    def private_work(self) -> PrivateWork:
+        """A round of the search trains once, the first one twice, and counts all keys at once. A closing round trains
+        and counts every finalist."""
+        settings, closing = self.config, self.config.closing
+        finalists = {"high": 1, "picks": 2}.get(settings.finish_networks, self.population)
+        rounds = settings.rounds - closing + closing * finalists
+        return PrivateWork([self.architecture], rounds + 1, settings.epochs, settings.batch, rounds)
 
     def results(self, state: RealtimeState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The finished networks, each after its best round by validation error, or without a closing phase the first

@@ -36,6 +36,7 @@ from atoll.methods.base import (
     Generator,
     Method,
     Metrics,
+    PrivateWork,
     Schema,
     Tensors,
     TrainingConfig,
@@ -163,6 +164,14 @@ class Retrain(Method[RetrainState]):
         table = {one.name: _metrics(one, validation, test) for one in trained}
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
+
+    def private_work(self) -> PrivateWork:
+        """Every round trains and counts every network; the result measures each after its last and its best round."""
+        settings, networks = self.config, list(self.config.networks.values())
+        trainings = len(networks) * settings.rounds
+        counts = 0 if settings.with_validation else trainings + 2 * len(networks)
+        work = PrivateWork(networks, trainings, settings.epochs, settings.batch, counts)
+        return replace(work, with_validation=settings.with_validation)
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network after the last round and, as NAME-best, after its best round by validation error if that was

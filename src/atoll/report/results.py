@@ -18,7 +18,13 @@ from rich.table import Table
 from atoll.errors import RunDirectoryError
 from atoll.report.figures.canvas import short
 from atoll.report.terminal import amount, cell, printable
-from atoll.run.accounts import account_of, client_problems, constant_answer, no_better_than_constant
+from atoll.run.accounts import (
+    account_of,
+    client_problems,
+    constant_answer,
+    no_better_than_constant,
+    privacy_sentences,
+)
 from atoll.run.reader import Run
 from atoll.training.metrics import class_rates
 
@@ -85,8 +91,16 @@ def show_run(console: Console, run: Run) -> None:
         f"computed {short(ledger['client_macs'])} MACs; {result['wall_seconds']:.0f} s"
         + (f", {simulated:,.1f} s on the virtual network" if simulated else ""),
     )
+    _show_privacy(console, result)
     show_problems(console, run)
     _say(console, f"run directory: {run.path}", wrap=False)
+
+
+def _show_privacy(console: Console, result: Mapping[str, Any]) -> None:
+    """What clients have spent under `[privacy]`, and what no account covers."""
+    if "privacy" in result:
+        for text in privacy_sentences(result["privacy"]):
+            _say(console, text)
 
 
 def show_problems(console: Console, run: Run) -> None:
@@ -247,6 +261,8 @@ def show_clients(console: Console, run: Run) -> None:
         for word, row in counts.items()
         if any(row) or word in ("asked", "used", "idle")
     ]
+    spent = [f"{clients[name]['epsilon']:.3g}" if "epsilon" in clients[name] else "" for name in names]
+    needed += [Column("epsilon", spent)] if any(spent) else []
     entry: Entry = (recommended_entry(run) if run.finished else None) or {}
     measured = entry.get("clients", {})
     others = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -44,6 +44,10 @@ class LiveProgress:
     def client_set_aside(self, number: int, client: str, reason: str) -> None:
         self._console.print(_set_aside(number, client, reason), style="yellow", markup=False, highlight=False)
 
+    def privacy_projected(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._console.print(line, markup=False, highlight=False)
+
     def close(self) -> None:
         self._bar.stop()
 
@@ -65,6 +69,10 @@ class PlainProgress:
 
     def client_set_aside(self, number: int, client: str, reason: str) -> None:
         self._console.print(_set_aside(number, client, reason), markup=False, highlight=False, soft_wrap=True)
+
+    def privacy_projected(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         pass

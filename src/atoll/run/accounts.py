@@ -83,6 +83,20 @@ def _starved(accounts: Mapping[str, ClientAccount]) -> list[str]:
     return [f"{text}; engine.fair = 1 waits for them every other round, a higher engine.quorum for more of all"]
 
 
+def privacy_sentences(privacy: Plain) -> list[str]:
+    """What the clients of a finished run have spent under `[privacy]`, and what is outside of every account."""
+    each = [own["epsilon"] for own in privacy["clients"].values()]
+    span = f"{max(each):.3g}" if max(each) - min(each) < 0.005 else f"{min(each):.3g} to {max(each):.3g}"
+    budget = f"{privacy['epsilon']:g} at delta {privacy['delta']:g}"
+    found = [f"privacy: each client has spent epsilon {span} of {budget}, for single rows"]
+    over = [name for name, own in privacy["clients"].items() if own.get("spent")]
+    if over:
+        found.append(
+            f"privacy: {len(over)} of {len(each)} clients spent their budget and were left out: {listed(over)}"
+        )
+    return [*found, f"privacy: not covered: {'; '.join(privacy['not_covered'])}"]
+
+
 def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> list[str]:
     """Sentences about the recommended network: a search that was cut short, or an error no better than chance."""
     about = candidate.get("about", {})

@@ -21,7 +21,8 @@ from atoll.federation.faults import ON_CLIENT, InjectedFaults
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
-from atoll.run.loop import Loop, Watcher
+from atoll.run.loop import Loop, Watcher, report_projection
+from atoll.run.private import plan_privacy, refuse_before_opening, with_noisy_labels
 from atoll.run.reader import Run, load
 from atoll.simulation.links import Links, links_for
 from atoll.simulation.network import VirtualTime
@@ -71,9 +72,12 @@ def start(
     experiment.robust.refuse_too_few(len(engine.clients))
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
-    fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
-    experiment = experiment.model_copy(update={"data": engine.data, "settings": fitted})
-    find_method(experiment.method)(fitted, engine.schema)  # what does not fit is refused before anything is written
+    experiment = _fitted(experiment, engine)
+    if experiment.privacy is not None:
+        engine = with_noisy_labels(engine, experiment.privacy, experiment.seed)
+        plan = plan_privacy(experiment, engine)
+        experiment = experiment.model_copy(update={"privacy": plan.settings})
+        report_projection(watcher, plan.lines())
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
         try:
@@ -82,6 +86,24 @@ def start(
             directory.discard()  # only the clients' data could show it: the folder is free for the corrected command
             raise
     return load(out)
+
+
+def projected_privacy(
+    experiment: Experiment, *, data: Federated | None = None, data_dir: Path | None = None
+) -> list[str]:
+    """What the clients of a run would spend under its `[privacy]`, in words. Nothing is run."""
+    if experiment.privacy is None:
+        raise ConfigError("--estimate: the run has no [privacy], so nothing is spent; add it", code="no-privacy")
+    engine = _open(experiment, None, data, data_dir)
+    assert isinstance(engine, Engine)  # the others are refused
+    return plan_privacy(_fitted(experiment, engine), engine).lines()
+
+
+def _fitted(experiment: Experiment, engine: Engine) -> Experiment:
+    """With everything decided that was left to the data. What does not fit is refused before anything is written."""
+    fitted = experiment.settings.fitted(engine.schema, len(engine.clients))
+    find_method(experiment.method)(fitted, engine.schema)
+    return experiment.model_copy(update={"data": engine.data, "settings": fitted})
 
 
 def resume(
@@ -117,6 +139,8 @@ def resume(
         engine = _open(experiment, open_engine, data, data_dir, path)
         if isinstance(engine, Engine):
             links = _links(experiment, engine, data_dir)
+            if experiment.privacy is not None:
+                engine = with_noisy_labels(engine, experiment.privacy, experiment.seed)
             if not accept_changes:
                 _refuse_changes(path, manifest, _manifest(experiment, engine, links))
                 directory.refuse_changes()
@@ -153,6 +177,7 @@ def _open(
     single_thread()
     method = find_method(experiment.method)
     _refuse_late(experiment, method.late)
+    refuse_before_opening(experiment, method)
     refuse_pointless(experiment.stop, experiment.settings.rounds)
     request = Request(
         experiment.engine,
@@ -212,7 +237,8 @@ def _run(
     timed = not virtual and (not rules.in_order or rules.deadline is not None)
     journal = Journal(directory.path / "journal") if engine.journal or timed else None
     transport = engine.transport(run, directory.path)
-    clients = (engine.clients, engine.benchmark, rules, clock, journal, engine.held_out, experiment.robust)
+    guard = None if experiment.privacy is None else plan_privacy(experiment, engine).guard(directory.path)
+    clients = (engine.clients, engine.benchmark, rules, clock, journal, engine.held_out, experiment.robust, guard)
     if experiment.faults is not None:
         transport = InjectedFaults(transport, experiment.faults, [i.name for i in engine.clients], experiment.seed)
     with Federation(transport, *clients) as federation:

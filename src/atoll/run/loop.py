@@ -19,6 +19,7 @@ from atoll.errors import NotResumable, Paused, RunDamaged, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, Metrics
 from atoll.preparation.value import Preparation
+from atoll.privacy.settings import NOT_COVERED
 from atoll.rng import stream
 from atoll.store import Model, RunDirectory
 from atoll.training.metrics import result_metrics
@@ -30,7 +31,8 @@ class Watcher(Protocol):
     """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one.
 
     An exception that it raises ends the run, which can be resumed. It may also have `client_set_aside(number, client,
-    reason)`: in round `number` a client was set aside for the rest of the run.
+    reason)`: in round `number` a client was set aside for the rest of the run; and `privacy_projected(lines)`: what the
+    run will spend of its privacy budget, before the first round.
     """
 
     def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None:
@@ -49,6 +51,17 @@ def report_set_aside(watcher: Watcher | None, number: int, clients: Mapping[str,
     if report is not None:
         for client, reason in clients.items():
             report(number, client, reason)
+
+
+def report_projection(watcher: Watcher | None, lines: Sequence[str]) -> None:
+    """Tell a watcher what the run will spend of its privacy budget, if it wants to know."""
+    report = getattr(watcher, "privacy_projected", None)
+    if report is not None:
+        report(lines)
+
+
+class _BudgetsSpent(Exception):
+    """No client may train any more under `[privacy]`: the run ends with what it has."""
 
 
 @dataclass
@@ -75,6 +88,7 @@ class Loop:
         metrics = saved["metrics"] if saved is not None else {}
         progress = Progress(**saved["progress"]) if saved is not None else Progress()
         checkpoint = _Cadence()
+        spent = None
         while not self.method.done(state) and self._reason_to_stop(state, metrics, progress, clock) is None:
             # What a pause saves: a failed round must leave no trace.
             value = self._value(state, metrics, progress, clock.seconds, tried)
@@ -83,12 +97,17 @@ class Loop:
                 raise Paused(f"stopped after round {state.round} of {self.rounds}", code="run-stopped")
             if checkpoint.due():
                 checkpoint.measure(partial(self._checkpoint, state, value))
-            state, metrics = self._round(state, value, clock, tried)
+            try:
+                state, metrics = self._round(state, value, clock, tried)
+            except _BudgetsSpent as problem:
+                spent = str(problem)
+                self.federation.ledger.restore(value["ledger"])  # nothing was sent in this round
+                break
             progress = progress.after(metrics.get("error"))
             tried = 0
         value = self._value(state, metrics, progress, clock.seconds, tried)
         self._checkpoint(state, value)
-        stopped = None if self.method.done(state) else self._reason_to_stop(state, metrics, progress, clock)
+        stopped = None if self.method.done(state) else self._reason_to_stop(state, metrics, progress, clock) or spent
         return self._finish(state, value, clock, tried, stopped)
 
     def _reason_to_stop(self, state: Any, metrics: Metrics, progress: Progress, clock: _Clock) -> str | None:
@@ -152,6 +171,11 @@ class Loop:
                 )
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
+                guard = self.federation.guard
+                if state.round and guard is not None and guard.account.all_spent():
+                    raise _BudgetsSpent(
+                        f"every client has spent its privacy budget after round {state.round} of {self.rounds}"
+                    ) from None
                 continue
             self._after_round(new, metrics, clock)
             return new, metrics
@@ -208,6 +232,7 @@ class Loop:
         finished = [Finished(one.architecture, one.weights, one.statistics, one.owner) for one in found if one.picks]
         tested = dict(zip((one.id for one in found if one.picks), self._tested(finished), strict=True))
         ledger = self.federation.ledger
+        private = self._privacy(accounts)
         result = {
             "method": self.method.name,
             "status": "finished",
@@ -220,9 +245,20 @@ class Loop:
             "candidates": [self._saved(candidate) | tested.get(candidate.id, {}) for candidate in found],
             "ledger": ledger.report(),
             "clients": accounts,
-        }
+        } | private
         self.directory.result(result)
         return result
+
+    def _privacy(self, accounts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """What each client has spent, also in its account; nothing without `[privacy]`."""
+        guard = self.federation.guard
+        if guard is None:
+            return {}
+        clients = guard.account.report()
+        for name, own in clients.items():
+            accounts[name] |= {"epsilon": own["epsilon"], "delta": own["delta"]}
+        settings = guard.account.settings.model_dump(exclude={"label_noise", "protects"})
+        return {"privacy": {**settings, "clients": clients, "not_covered": list(NOT_COVERED)}}
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
         """The candidates of the method with their final measurements; repeated on failure, as a round is."""

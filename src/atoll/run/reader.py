@@ -191,6 +191,7 @@ class Run:
             rows=data["rows"],
             candidate=found,
             ledger=result.get("ledger", {}),
+            privacy=result.get("privacy", {}),
         )
 
     def model(self, pick: str = "high") -> torch.nn.Module:

@@ -8,13 +8,14 @@
 | `mobilenet` | `widths` (14: the stem's and the 13 separable blocks'): MobileNet v1                              |
 | `convnet`   | `widths` (6): the pruning paper's simplified AlexNet                                              |
 
-`width` (a factor, 1.0) scales the default `widths` where there are any.
+`width` (a factor, 1.0) scales the default `widths` where there are any. `norm` ("batch") is "group" for networks whose
+rows do not influence each other; `mlp` and `cnn` have no norm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
@@ -22,6 +23,7 @@ from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.spaces import skeleton
 from atoll.spaces.layers import Conv2d, Perceptron, convolution, residual, separable
+from atoll.spaces.norm import Norm
 
 
 def positive(arch: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -68,6 +70,17 @@ def widths(arch: Mapping[str, Any], default: Sequence[int]) -> list[int]:
             code="invalid-setting",
         )
     return [max(1, round(size * factor)) for size in default]
+
+
+def norm(arch: Mapping[str, Any]) -> Norm:
+    """The setting `norm`."""
+    value = arch.get("norm", "batch")
+    if value not in get_args(Norm):
+        raise ArchitectureError(
+            f"{arch['model']}: norm = {value!r}: unknown; {nearest(str(value), get_args(Norm))}", code="invalid-setting"
+        )
+    kind: Norm = value
+    return kind
 
 
 def input_shape(arch: Mapping[str, Any]) -> tuple[int, ...]:
@@ -153,10 +166,11 @@ def resnet18(arch: Mapping[str, Any]) -> nn.Module:
     """The variant for 32x32: a 3x3 stem and four stages of two residual blocks; the last three halve the image."""
     channels, _, _ = require_image(arch, halvings=3)
     stages = widths(arch, RESNET18)
-    layers: list[nn.Module] = [convolution(channels, stages[0])]
+    kind = norm(arch)
+    layers: list[nn.Module] = [convolution(channels, stages[0], norm=kind)]
     before = stages[0]
     for number, after in enumerate(stages):
-        layers += [residual(before, after, stride=2 if number else 1), residual(after, after)]
+        layers += [residual(before, after, 2 if number else 1, kind), residual(after, after, norm=kind)]
         before = after
     return nn.Sequential(*layers, *_classifier(before, arch))
 
@@ -165,10 +179,11 @@ def mobilenet(arch: Mapping[str, Any]) -> nn.Module:
     """The stem halves only images of 64 pixels and more, so that 32x32 ends at 2x2 and 224x224 at the paper's 7x7."""
     channels, height, width = require_image(arch, halvings=len(MOBILENET_HALVING))
     stem, *blocks = widths(arch, MOBILENET)
-    layers: list[nn.Module] = [convolution(channels, stem, stride=2 if min(height, width) >= 64 else 1)]
+    kind = norm(arch)
+    layers: list[nn.Module] = [convolution(channels, stem, 2 if min(height, width) >= 64 else 1, kind)]
     before = stem
     for number, after in enumerate(blocks, start=1):
-        layers.append(separable(before, after, stride=2 if number in MOBILENET_HALVING else 1))
+        layers.append(separable(before, after, 2 if number in MOBILENET_HALVING else 1, kind))
         before = after
     return nn.Sequential(*layers, *_classifier(before, arch))
 
@@ -178,7 +193,7 @@ def convnet(arch: Mapping[str, Any]) -> nn.Module:
     channels, height, width = require_image(arch, halvings=3)
     layers: list[nn.Module] = []
     for number, after in enumerate(widths(arch, CONVNET), start=1):
-        layers.append(convolution(channels, after))
+        layers.append(convolution(channels, after, norm=norm(arch)))
         if number % 2 == 0:
             layers.append(nn.MaxPool2d(2))
         channels = after
@@ -194,9 +209,9 @@ Maker = Callable[[Mapping[str, Any]], nn.Module]
 MODELS: dict[str, tuple[Maker, frozenset[str]]] = {
     "mlp": (mlp, frozenset({"hidden"})),
     "cnn": (cnn, frozenset({"filters", "kernel", "hidden"})),
-    "resnet18": (resnet18, frozenset({"widths", "width"})),
-    "mobilenet": (mobilenet, frozenset({"widths", "width"})),
-    "convnet": (convnet, frozenset({"widths", "width"})),
+    "resnet18": (resnet18, frozenset({"widths", "width", "norm"})),
+    "mobilenet": (mobilenet, frozenset({"widths", "width", "norm"})),
+    "convnet": (convnet, frozenset({"widths", "width", "norm"})),
 }
 
 
@@ -210,6 +225,7 @@ def architecture_for(
     schema: Schema,
     hidden: Sequence[int] | None = None,
     widths: Sequence[int] | None = None,
+    norm: Norm = "batch",
 ) -> dict[str, Any]:
     """The complete architecture of this model for this data; `auto` chooses a small model that suits the data."""
     if model == "auto":
@@ -229,6 +245,12 @@ def architecture_for(
                 )
             if model in usual:
                 arch[key] = list(value if value is not None else usual[model])
+        if norm != "batch":  # left out otherwise: architectures without it are as they always were
+            if "norm" not in MODELS[model][1]:
+                raise ConfigError(
+                    f"norm = {norm!r}: model {model!r} has no norm; leave it out", code="inapplicable-setting"
+                )
+            arch["norm"] = norm
     skeleton(arch)  # reports what does not fit before a run starts
     return arch
 

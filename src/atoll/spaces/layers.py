@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional
 
-from atoll.spaces.norm import BatchNorm
+from atoll.spaces.norm import Norm, make_norm
 
 
 class Conv2d(nn.Conv2d):
@@ -54,25 +54,25 @@ class Residual(nn.Module):
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
-def convolution(before: int, after: int, stride: int = 1) -> nn.Sequential:
+def convolution(before: int, after: int, stride: int = 1, norm: Norm = "batch") -> nn.Sequential:
     """3x3 convolution, norm, ReLU. No bias, because the norm would cancel it."""
-    return nn.Sequential(_plain(before, after, 3, stride), BatchNorm(after), nn.ReLU())
+    return nn.Sequential(_plain(before, after, 3, stride), make_norm(norm, after), nn.ReLU())
 
 
-def residual(before: int, after: int, stride: int = 1) -> Residual:
+def residual(before: int, after: int, stride: int = 1, norm: Norm = "batch") -> Residual:
     """ResNet's basic block; the shortcut is a 1x1 convolution where the shape changes."""
-    branch = nn.Sequential(convolution(before, after, stride), _plain(after, after, 3, 1), BatchNorm(after))
+    first = convolution(before, after, stride, norm)
+    branch = nn.Sequential(first, _plain(after, after, 3, 1), make_norm(norm, after))
     if stride == 1 and before == after:
         return Residual(branch, nn.Identity())
-    return Residual(branch, nn.Sequential(_plain(before, after, 1, stride), BatchNorm(after)))
+    return Residual(branch, nn.Sequential(_plain(before, after, 1, stride), make_norm(norm, after)))
 
 
-def separable(before: int, after: int, stride: int = 1) -> nn.Sequential:
+def separable(before: int, after: int, stride: int = 1, norm: Norm = "batch") -> nn.Sequential:
     """MobileNet's block: depthwise 3x3, norm, ReLU, pointwise 1x1, norm, ReLU."""
     depthwise = Conv2d(before, before, 3, stride, padding=1, groups=before, bias=False)
-    return nn.Sequential(
-        depthwise, BatchNorm(before), nn.ReLU(), _plain(before, after, 1, 1), BatchNorm(after), nn.ReLU()
-    )
+    pointwise = _plain(before, after, 1, 1)
+    return nn.Sequential(depthwise, make_norm(norm, before), nn.ReLU(), pointwise, make_norm(norm, after), nn.ReLU())
 
 
 def _plain(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:

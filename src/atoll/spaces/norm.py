@@ -1,13 +1,21 @@
-"""Batch normalisation for federated search: no running averages, and no affine parameters in built-in networks.
+"""Normalisation for federated search: no running averages, and no affine parameters in built-in networks.
 
-Clients have no statistics to average, so an output depends only on the weights and the batch.
+Clients have no statistics to average, so with batch norm an output depends only on the weights and the batch. With
+group norm it depends on the weights and the row alone, which training with `[privacy]` needs.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Norm = Literal["batch", "group"]  # the setting of architectures that can have either; "batch" is left out of them
+
+MOST_GROUPS = 32
+FEWEST_CHANNELS = 4  # of a group
 
 
 class BatchNorm(nn.Module):
@@ -78,3 +86,34 @@ class AffineBatchNorm(BatchNorm):
 def batch_norms(module: nn.Module) -> dict[str, BatchNorm]:
     """All batch-norm layers of a network by name, in the network's order."""
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, BatchNorm)}
+
+
+class GroupNorm(nn.Module):
+    """Normalises every row by itself: groups of channels of an image, all values of a table's row together.
+
+    It has no parameters, so weights have the same names with either norm. A group of one value is left as it is.
+    """
+
+    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.channels = channels
+        self.epsilon = epsilon
+        fitting = [
+            count
+            for count in range(1, MOST_GROUPS + 1)
+            if channels % count == 0 and channels // count >= FEWEST_CHANNELS
+        ]
+        self.groups = max(fitting, default=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = self.groups if x.dim() > 2 else 1
+        if x[0].numel() == groups:
+            return x
+        return functional.group_norm(x, groups, eps=self.epsilon)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, {self.groups} groups"
+
+
+def make_norm(kind: Norm, channels: int) -> nn.Module:
+    return GroupNorm(channels) if kind == "group" else BatchNorm(channels)

@@ -188,6 +188,7 @@ class RunDirectory:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in (*DESCRIBING, "events.jsonl", "lock"):
                 (self.path / name).unlink()
+            (self.path / "privacy.jsonl").unlink(missing_ok=True)
             with suppress(OSError):
                 self.path.rmdir()
 

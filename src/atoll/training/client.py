@@ -23,7 +23,8 @@ class LocalData(Protocol):
 
 @dataclass
 class Client:
-    """`memory` lives on between the client's tasks; `rng` is this task's own stream.
+    """`memory` lives on between the client's tasks; `rng` is this task's own stream. `noise` is for `[privacy]` only:
+    noise and batches are drawn from it, and no other work has the same stream.
 
     `size` is what the task declares to a real site, whose limits were compared with it; None in a simulation. A job
     whose payload can ask for more than a site can see must refuse what exceeds it.
@@ -34,3 +35,4 @@ class Client:
     rng: np.random.Generator
     device: str = "cpu"
     size: TaskSize | None = None
+    noise: np.random.Generator | None = None

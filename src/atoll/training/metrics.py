@@ -13,10 +13,17 @@ Confusion = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ConfusionCounts:
-    """The confusion matrix of a network, `confusion[true, predicted]`, and its cross-entropy summed over the rows."""
+    """The confusion matrix of a network, `confusion[true, predicted]`, and its cross-entropy summed over the rows.
+
+    Under `[privacy]` only `[[correct, wrong]]` is known, and no loss.
+    """
 
     confusion: Confusion
     loss: float = 0.0
+
+    @property
+    def private(self) -> bool:
+        return len(self.confusion) != len(self.confusion.T)
 
     @property
     def rows(self) -> int:
@@ -39,7 +46,7 @@ class ConfusionCounts:
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> ConfusionCounts:
-        return cls(np.asarray(payload["confusion"], np.int64), float(payload["loss"]))
+        return cls(np.asarray(payload["confusion"], np.int64), float(payload.get("loss", 0.0)))
 
 
 Objective = Literal["error", "balanced_error", "weighted_f1"]

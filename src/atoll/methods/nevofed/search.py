@@ -84,6 +84,7 @@ class NEvoFed(Method[NEvoFedState]):
     metrics_kind: ClassVar[str] = "model"
     recommended: ClassVar[str] = "global"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
+    not_private: ClassVar[str] = "genomes go to every participant and have no formal privacy"
     Config: ClassVar[type[NEvoFedConfig]] = NEvoFedConfig
     State: ClassVar[type[NEvoFedState]] = NEvoFedState
     config: NEvoFedConfig

@@ -1,7 +1,7 @@
 """The branches of a choice block as plain data, from which modules, parameter names and costs are derived.
 
 A block is a reduction block if its number of output channels (for tables, its width) differs from its input's.
-Convolutions and linear layers have no bias, because the batch norm that follows would cancel it.
+Convolutions and linear layers have no bias, because the norm that follows would cancel it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from atoll.spaces.layers import Conv2d
-from atoll.spaces.norm import BatchNorm
+from atoll.spaces.norm import Norm, make_norm
 
 IMAGE_BRANCHES = ("identity", "residual", "inverted", "separable")
 TABLE_BRANCHES = ("identity", "dense", "residual", "bottleneck")
@@ -21,7 +21,7 @@ TABLE_BRANCHES = ("identity", "dense", "residual", "bottleneck")
 
 @dataclass(frozen=True)
 class BranchLayer:
-    """A convolution (kernel > 0) or linear layer (kernel 0), optionally followed by batch norm and ReLU."""
+    """A convolution (kernel > 0) or linear layer (kernel 0), optionally followed by a norm and ReLU."""
 
     name: str
     inputs: int
@@ -149,13 +149,13 @@ def table_branches(inputs: int, outputs: int, bottleneck: int) -> tuple[Branch, 
 class SequentialBranch(nn.Module):
     """The layers of a branch in sequence. The input, which branches share, is never modified."""
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: Branch, norm: Norm) -> None:
         super().__init__()
         self.branch = branch
         for layer in branch.layers:
             self.add_module(layer.name, make_layer(layer))
             if layer.norm:
-                self.add_module(f"{layer.name}_norm", BatchNorm(layer.outputs))
+                self.add_module(f"{layer.name}_norm", make_norm(norm, layer.outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         # In place without gradients: evaluation takes 0.9 of the time. Training gains nothing from it.
@@ -184,11 +184,11 @@ class ParallelBranch(nn.Module):
         return torch.cat([layer(x) for layer in self.children()], dim=1)
 
 
-def make_branch(branch: Branch) -> nn.Module:
+def make_branch(branch: Branch, norm: Norm = "batch") -> nn.Module:
     """The module of one branch; a branch without layers is the identity."""
     if not branch.layers:
         return nn.Identity()
-    return ParallelBranch(branch) if branch.parallel else SequentialBranch(branch)
+    return ParallelBranch(branch) if branch.parallel else SequentialBranch(branch, norm)
 
 
 def make_layer(layer: BranchLayer) -> nn.Module:

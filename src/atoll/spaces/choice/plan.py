@@ -4,7 +4,8 @@
              "stem": 64, "expansion": 6}
     tables  {"space": "choice", "input": [30], "classes": 2, "widths": [64, 64, 32], "stem": 64, "bottleneck": 4}
 
-`stem` defaults to the first number of the list, `expansion` to 6 and `bottleneck` to 4. A sub-model also has a "key".
+`stem` defaults to the first number of the list, `expansion` to 6, `bottleneck` to 4 and `norm` to "batch" (or "group").
+A sub-model also has a "key".
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, nearest
@@ -28,10 +29,11 @@ from atoll.spaces.choice.layers import (
     table_branches,
 )
 from atoll.spaces.cost import canonical
+from atoll.spaces.norm import Norm
 
 PAPER_CHANNELS = (64, 64, 64, 128, 128, 128, 256, 256, 256, 512, 512, 512)
 
-_COMMON = {"space", "input", "classes", "stem", "key"}
+_COMMON = {"space", "input", "classes", "stem", "key", "norm"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class ChoicePlan:
     stem: Branch
     blocks: tuple[tuple[Branch, ...], ...]
     head: BranchLayer
+    norm: Norm = "batch"
 
 
 def plan(arch: Mapping[str, Any]) -> ChoicePlan:
@@ -83,7 +86,7 @@ def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> ChoicePlan:
         block = Geometry(inputs, outputs, before[0] * before[1], height * width)
         blocks.append(image_branches(block, expansion))
         inputs = outputs
-    return ChoicePlan(IMAGE_BRANCHES, Branch((first,)), tuple(blocks), _head(arch, inputs))
+    return ChoicePlan(IMAGE_BRANCHES, Branch((first,)), tuple(blocks), _head(arch, inputs), _norm(arch))
 
 
 def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, int], shape: list[int]) -> None:
@@ -113,12 +116,23 @@ def _table_plan(arch: Mapping[str, Any], features: int) -> ChoicePlan:
     stem, bottleneck = _whole_number(arch, "stem", widths[0]), _whole_number(arch, "bottleneck", 4)
     pairs = zip([stem, *widths[:-1]], widths, strict=True)
     blocks = tuple(table_branches(inputs, outputs, bottleneck) for inputs, outputs in pairs)
-    return ChoicePlan(TABLE_BRANCHES, Branch((BranchLayer("first", features, stem),)), blocks, _head(arch, widths[-1]))
+    first = Branch((BranchLayer("first", features, stem),))
+    return ChoicePlan(TABLE_BRANCHES, first, blocks, _head(arch, widths[-1]), _norm(arch))
 
 
 def _head(arch: Mapping[str, Any], inputs: int) -> BranchLayer:
     classes = _whole_number(arch, "classes", None)
     return BranchLayer("head", inputs, classes, norm=False, relu=False, bias=True)
+
+
+def _norm(arch: Mapping[str, Any]) -> Norm:
+    value = arch.get("norm", "batch")
+    if value not in get_args(Norm):
+        raise ArchitectureError(
+            f"'norm' is {value!r}: unknown; {nearest(str(value), get_args(Norm))}", code="invalid-setting"
+        )
+    kind: Norm = value
+    return kind
 
 
 def _only_known(arch: Mapping[str, Any], known: set[str]) -> None:
@@ -159,6 +173,7 @@ def architecture_for(
     widths: Sequence[int] | None = None,
     stem: int | None = None,
     expansion: int = 6,
+    norm: Norm = "batch",
 ) -> dict[str, Any]:
     """The checked architecture of the master for this data."""
     arch: dict[str, Any] = {"space": "choice", "input": list(schema.shape), "classes": schema.outputs}
@@ -179,5 +194,7 @@ def architecture_for(
             )
         arch["widths"] = list(widths if widths is not None else SMALL_WIDTHS)
         arch["stem"] = stem if stem is not None else arch["widths"][0] if arch["widths"] else 1
+    if norm != "batch":  # left out otherwise: architectures without it are as they always were
+        arch["norm"] = norm
     plan(arch)
     return arch

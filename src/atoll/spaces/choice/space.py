@@ -48,12 +48,12 @@ class ChoiceNetwork(nn.Module):
     def __init__(self, plan: ChoicePlan, key: Key | None = None) -> None:
         super().__init__()
         self.branch_names, self.key = plan.branch_names, key
-        self.stem = make_branch(plan.stem)
+        self.stem = make_branch(plan.stem, plan.norm)
         self.blocks = nn.ModuleList()
         for number, block in enumerate(plan.blocks):
             taken = range(BRANCHES) if key is None else (key[number],)
             self.blocks.append(
-                nn.ModuleDict({plan.branch_names[branch]: make_branch(block[branch]) for branch in taken})
+                nn.ModuleDict({plan.branch_names[branch]: make_branch(block[branch], plan.norm) for branch in taken})
             )
         self.head = make_layer(plan.head)
 

@@ -13,7 +13,7 @@ from atoll.report.html.page import section
 from atoll.report.html.tables import TableColumn, table
 from atoll.report.reference import client_rows
 from atoll.report.view import RunView
-from atoll.run.accounts import account_of, readable_reason
+from atoll.run.accounts import account_of, privacy_sentences, readable_reason
 
 MOST = 300  # rows of the table
 FEWEST = 8  # clients for a histogram
@@ -37,6 +37,7 @@ def clients_section(view: RunView, prefix: str = "") -> Html | None:
         _table(view, accounts, rows, measured),
         tag("div", [one for one in _histograms(view, accounts, rows, measured) if one is not None], class_="charts"),
         _reasons(accounts),
+        _privacy(view),
     ]
     return section(
         f"{prefix}clients",
@@ -44,6 +45,14 @@ def clients_section(view: RunView, prefix: str = "") -> Html | None:
         parts,
         lead="What each holds, how often it answered, and the network on its rows.",
     )
+
+
+def _privacy(view: RunView) -> Html | None:
+    """What clients have spent under `[privacy]`."""
+    found = view.result.get("privacy") if view.result else None
+    if found is None:
+        return None
+    return tag("div", tag("h3", "Privacy"), [tag("p", text) for text in privacy_sentences(found)])
 
 
 def _count(value: Any) -> int:
@@ -89,6 +98,8 @@ def _table(
         *map(TableColumn, lost),
         TableColumn("idle"),
     ]
+    is_private = any("epsilon" in own for own in accounts.values())
+    columns += [TableColumn("epsilon"), TableColumn("delta")] if is_private else []
     columns += [TableColumn("test accuracy"), TableColumn("weighted F1")] if measured else []
     columns += [TableColumn("own network")] if own_errors else []
     body = []
@@ -107,6 +118,8 @@ def _table(
             *(f"{_count(own.get(fate, 0)):,}" for fate in lost),
         ]
         cells.append(f"{own['idle']:,}")
+        if is_private:
+            cells += [f"{own.get('epsilon', 0):.3g}", f"{own.get('delta', 0):g}"]
         if measured:
             found = measured.get(name)
             cells += ["", ""] if found is None else [percent(1 - found["test_error"]), f"{found['test_f1']:.3f}"]

@@ -1,0 +1,226 @@
+"""What `[privacy]` means for one run: the noise, what clients will spend, and what is refused before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll.clients.coverage import Coverage, Noise, PrivateWork, planned
+from atoll.config import Experiment, settings_table
+from atoll.core.messages import ClientInfo, Part
+from atoll.errors import ConfigError, RunDamaged
+from atoll.extras import require
+from atoll.federation.engines import Engine
+from atoll.federation.privacy import PrivacyGuard
+from atoll.methods import find_method
+from atoll.methods.base import Method
+from atoll.privacy.account import FILE, PrivacyAccount
+from atoll.privacy.accountant import Release, part_epsilon, smallest_noise
+from atoll.privacy.settings import PrivacySettings
+from atoll.rng import stream
+from atoll.spaces import skeleton
+from atoll.training import private
+
+ENGINES = ("local", "ray")  # whose clients are simulated
+
+
+def refuse_before_opening(experiment: Experiment, method: type[Method[Any]]) -> None:
+    """What can be refused without looking at the data."""
+    settings = experiment.privacy
+    if settings is None:
+        return
+    require("privacy")
+    settings.refuse_unclipped()
+    if method.private_work is Method.private_work:
+        raise ConfigError(
+            f"[privacy]: method {experiment.method}: {method.not_private}; leave out [privacy], or use another method",
+            code="privacy-not-covered",
+        )
+    if experiment.engine.name not in ENGINES:
+        raise ConfigError(
+            f"[privacy]: engine {experiment.engine.name!r}: only simulated clients ({', '.join(ENGINES)}) can be "
+            "private yet, real sites have no noise of their own; leave out [privacy]",
+            code="privacy-not-on-sites",
+        )
+
+
+@dataclass(frozen=True)
+class PrivatePlan:
+    """The decided settings of a run, and what its clients will release at most."""
+
+    settings: PrivacySettings  # with noise
+    work: PrivateWork
+    clients: Sequence[ClientInfo]
+    shares_labels: bool
+
+    @property
+    def noise(self) -> Noise:
+        assert self.settings.noise is not None and self.settings.count_noise is not None
+        return Noise(self.settings.longest, self.settings.noise, self.settings.count_noise)
+
+    @cached_property
+    def releases(self) -> dict[str, list[Release]]:
+        """Client -> the most that is released of it."""
+        settings, shares = self.settings, self.shares_labels
+        return {info.name: _planned(self.work, info, self.noise, settings, shares) for info in self.clients}
+
+    @cached_property
+    def projected(self) -> dict[str, float]:
+        """Client -> the epsilon that it will spend at most, if no round is repeated."""
+        return {name: _epsilon(own, self.settings.delta) for name, own in self.releases.items()}
+
+    def lines(self) -> list[str]:
+        """The projection in words."""
+        settings, values = self.settings, sorted(self.projected.values())
+        if not values:
+            return []
+        span = f"{values[-1]:.3g}" if values[-1] - values[0] < 0.005 else f"{values[0]:.3g} to {values[-1]:.3g}"
+        work = f"{self.work.trainings} trainings and {self.work.counts} counts of each client"
+        budget = f"epsilon {span} of {settings.epsilon:g} at delta {settings.delta:g}"
+        noise = f"noise {settings.noise:.4g} for gradients, {settings.count_noise:.4g} for counts"
+        found = [
+            f"privacy: {work} are projected to spend {budget}",
+            f"privacy: gradients of rows are clipped to {settings.longest:g}; {noise}",
+        ]
+        over = sum(value > settings.epsilon for value in values)
+        if over:
+            found.append(
+                f"privacy: {over} of {len(values)} clients will have spent their budget before the last round and are "
+                "then left out; more noise or fewer rounds would avoid it"
+            )
+        return found
+
+    def guard(self, folder: Path) -> PrivacyGuard:
+        """What makes tasks private, with the account in this folder. A run that has begun must have one."""
+        events = folder / "events.jsonl"
+        if events.exists() and events.stat().st_size and not (folder / FILE).exists():
+            raise RunDamaged(
+                f"{folder / FILE}: missing; what was spent is not known, so the run cannot be resumed",
+                code="privacy-account-missing",
+            )
+        account = PrivacyAccount(self.settings, [info.name for info in self.clients], folder)
+        for own in {tuple(own) for own in self.releases.values()}:
+            account.plan(own)
+        if self.shares_labels:
+            for info in self.clients:
+                account.charge((0, info.name, 0, "labels"), [Release("train", self.settings.label_noise)])
+            account.flush()
+        return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}))
+
+
+def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
+    """Noise that is not set is derived: the planned rounds spend the budget. What cannot be private is refused."""
+    settings = experiment.privacy
+    assert settings is not None
+    _refuse_data(engine, settings)
+    _refuse_settings(experiment)
+    method = find_method(experiment.method)(experiment.settings, engine.schema)
+    work = method.private_work()
+    if work is None:
+        raise ConfigError(
+            f"[privacy]: method {experiment.method}: {method.not_private}; leave out [privacy], or use another method",
+            code="privacy-not-covered",
+        )
+    for architecture in work.networks:
+        private.refuse_mixed_rows(skeleton(architecture))
+    shares = any(info.labels is not None for info in engine.clients)
+    settings = settings.model_copy(update={"clip": settings.longest})
+    gradients = settings.noise or _derived("train", work, engine.clients, settings, shares)
+    settings = settings.model_copy(update={"noise": gradients})
+    counts = settings.count_noise or _derived("validation", work, engine.clients, settings, shares)
+    settings = settings.model_copy(update={"count_noise": counts})
+    return PrivatePlan(settings, work, engine.clients, shares)
+
+
+def _derived(
+    part: Part, work: PrivateWork, clients: Sequence[ClientInfo], settings: PrivacySettings, shares: bool
+) -> float:
+    """The noise with which no client spends more than the budget on rows of this part."""
+    distinct = {tuple(sorted(info.sizes.items())): info for info in clients}
+    ordered = sorted(distinct.values(), key=lambda info: info.sizes["train"])
+    what = f"{work.trainings} trainings" if part == "train" else f"{work.counts} counts"
+
+    def spend(noise: float, info: ClientInfo) -> float:
+        both = Noise(settings.longest, settings.noise or noise, noise)
+        return _epsilon(_planned(work, info, both, settings, shares), settings.delta, part)
+
+    # A client with fewer rows spends more, but for rounding of its steps: the others are checked, too.
+    found = smallest_noise(settings.epsilon, lambda noise: spend(noise, ordered[0]), what)
+    for info in ordered[1:]:
+        while spend(found, info) > settings.epsilon:
+            found *= 1.005
+    return float(np.ceil(found * 1e4) / 1e4)
+
+
+def _planned(
+    work: PrivateWork, info: ClientInfo, noise: Noise, settings: PrivacySettings, shares: bool
+) -> list[Release]:
+    return planned(work, info, noise, settings.label_noise if shares else None)
+
+
+def _epsilon(releases: Sequence[Release], delta: float, part: Part | None = None) -> float:
+    spent: dict[tuple[Part, float, float], int] = {}
+    for release in releases:
+        place = (release.part, release.noise, release.rate)
+        spent[place] = spent.get(place, 0) + release.times
+    parts = {own for own, _, _ in spent} if part is None else {part}
+    return max((part_epsilon(spent, own, delta) for own in sorted(parts)), default=0.0)
+
+
+def _refuse_settings(experiment: Experiment) -> None:
+    """Settings of methods for which clients would send more than the account covers."""
+    table = settings_table(experiment.method)
+    covered: dict[str, Any] = {"objective": "error", "client_accuracy": False}
+    for name, value in covered.items():
+        given = getattr(experiment.settings, name, value)
+        if given != value:
+            raise ConfigError(
+                f"[privacy]: {table}.{name} = {given!r}: what clients would send is not covered; set it to {value!r}",
+                code="privacy-not-covered",
+            )
+
+
+def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
+    """Data of which more leaves a client than the account covers, or whose rows depend on each other."""
+    scale, missing = engine.preparation.scale, engine.data.missing
+    if scale != "none":
+        raise ConfigError(
+            f"[privacy]: data.scale = {scale!r}: the mean and deviation let every row influence all others and are not "
+            "covered; scale the columns by known ranges beforehand and set data.scale = 'none'",
+            code="privacy-scaling",
+        )
+    if missing in ("mean", "median"):
+        raise ConfigError(
+            f"[privacy]: data.missing = {missing!r}: the filled value depends on all rows; set data.missing = 'zero'",
+            code="privacy-scaling",
+        )
+    if engine.held_out or any(info.sizes["test"] for info in engine.clients):
+        raise ConfigError(
+            "[privacy]: clients have test rows of their own, and counts of them are not covered; set data.split to, "
+            "for instance, [0.8, 0.2, 0.0], and leave out data.holdout_clients",
+            code="privacy-test-rows",
+        )
+    most = max(info.sizes["train"] for info in engine.clients)
+    if settings.delta * most >= 1:
+        raise ConfigError(
+            f"privacy.delta = {settings.delta:g}: it must be below 1 / {most} (training rows of a client), or a whole "
+            f"row may be revealed; set it to {0.1 / most:.1g} or less",
+            code="privacy-delta",
+        )
+
+
+def with_noisy_labels(engine: Engine, settings: PrivacySettings, seed: int) -> Engine:
+    """The engine, whose clients share their rows per class with noise. One row changes one number by 1."""
+    clients = []
+    for info in engine.clients:
+        if info.labels is not None:
+            noise = stream(seed, "noise", "labels", info.name).standard_normal(len(info.labels))
+            noisy = np.clip(np.rint(np.array(info.labels) + settings.label_noise * noise), 0, None)
+            info = replace(info, labels=tuple(int(count) for count in noisy))
+        clients.append(info)
+    return replace(engine, clients=clients)

@@ -1,0 +1,216 @@
+"""Training with differential privacy of single rows: DP-SGD (Abadi et al. 2016) on Poisson batches.
+
+In each step every row takes part with the same probability, its gradient is clipped to a length, noise is added to the
+sum, and the sum is divided by the expected number of rows. All else (momentum, weight decay, the proximal term, masks)
+uses the noisy sum only, so it costs no privacy. Gradients of rows come from torch.func, which was faster than Opacus for
+five of six networks (benchmarks/privacy.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from atoll.core.messages import Array, Tensors
+from atoll.errors import ConfigError
+from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
+from atoll.spaces.choice.space import ChoiceNetwork
+from atoll.spaces.layers import Conv2d, Perceptron, Residual
+from atoll.spaces.norm import BatchNorm, GroupNorm
+from atoll.training.augmentation import Augmentation
+from atoll.training.batches import Rows
+from atoll.training.networks import load, values
+from atoll.training.sgd import NO_AUGMENTATION, TrainSettings, clip_norm
+
+CHUNK = 64  # rows whose gradients are in memory at once
+
+# Modules that compute every row by itself. Others are refused: one that mixes rows would break the promise silently.
+ROW_BY_ROW = {
+    *(nn.Linear, nn.Conv2d, Conv2d, nn.ReLU, nn.Identity, nn.Flatten, nn.MaxPool2d, nn.AdaptiveAvgPool2d, GroupNorm),
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, Perceptron, Residual),
+    *(ChoiceNetwork, SequentialBranch, ParallelBranch),
+}
+ROUNDING = 1e-6  # a clipped gradient is this much shorter, so that rounding does not make it longer than allowed
+
+ClippedSum = Callable[[Tensor, Tensor], list[Tensor]]
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """How a network is trained privately. `noise` is in units of `clip`, the longest gradient of one row."""
+
+    clip: float
+    noise: float
+    rate: float  # the probability of every row to take part in a step
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.clip < float("inf") and 0 < self.noise < float("inf")):
+            raise ValueError(f"clip = {self.clip}, noise = {self.noise}: both must be finite and above 0")
+        if not (0 < self.rate <= 1 and self.steps >= 1):
+            raise ValueError(f"rate = {self.rate}, steps = {self.steps}: a share of the rows, and at least one step")
+
+
+def refuse_mixed_rows(module: nn.Module) -> None:
+    """Raise a `ConfigError` if a layer of the network lets rows influence each other, or is not known not to."""
+    for name, layer in module.named_modules():
+        if type(layer) in ROW_BY_ROW:
+            continue
+        if isinstance(layer, BatchNorm):
+            raise ConfigError(
+                f"[privacy]: layer {name!r} is a batch norm, which lets rows influence each other; set norm = 'group'",
+                code="privacy-batch-norm",
+            )
+        raise ConfigError(
+            f"[privacy]: layer {name!r} is a {type(layer).__name__}, which is not known to compute rows one by one; "
+            "use a network without it",
+            code="privacy-unknown-layer",
+        )
+
+
+def train(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    settings: TrainSettings,
+    private: PrivateSteps,
+    rng: np.random.Generator,
+    *,
+    key: list[int] | None = None,
+    masks: Mapping[str, Array] | None = None,
+    augment: Augmentation = NO_AUGMENTATION,
+    prox: float = 0.0,
+    device: str = "cpu",
+) -> Tensors:
+    """The weights after `private.steps` noisy steps, under their names. `rng` must be secret: batches and noise are
+    drawn from it. With a `key` the module is a master network, of which this path is trained."""
+    refuse_mixed_rows(module)
+    parameters = load(module, weights)
+    rows = Rows(x, y, module, device)
+    limited = _clipped_sum(module, list(weights), parameters, private.clip, key)
+    updated = [parameter.detach() for parameter in parameters]
+    start = [value.clone() for value in updated]
+    momenta = [torch.zeros_like(value) for value in updated]
+    factors = [_mask(name, masks or {}, device) for name in weights]
+    drawn = [place for _, place in sorted((name, place) for place, name in enumerate(weights))]
+    expected = private.rate * len(rows)
+    for _ in range(private.steps):
+        taken = np.flatnonzero(rng.random(len(rows)) < private.rate)
+        gradients = [torch.zeros_like(value) for value in updated]
+        for first in range(0, len(taken), CHUNK):
+            index = torch.from_numpy(taken[first : first + CHUNK]).to(rows.x.device)
+            inputs, labels = rows.take(index)
+            torch._foreach_add_(gradients, limited(augment(inputs, rng), labels))
+        for place in drawn:  # by name: the order of the weights does not matter
+            gradient = gradients[place]
+            noise = rng.standard_normal(tuple(gradient.shape), dtype=np.float32)
+            gradient.add_(torch.from_numpy(noise).to(gradient.device), alpha=private.noise * private.clip)
+            gradient.div_(expected)
+        # From here on nothing looks at the rows.
+        for gradient, factor in zip(gradients, factors, strict=True):
+            if factor is not None:
+                gradient.mul_(factor)
+        if settings.clip is not None:
+            clip_norm(gradients, settings.clip)
+        if prox:
+            torch._foreach_add_(gradients, torch._foreach_sub(updated, start), alpha=prox)
+        if settings.weight_decay:
+            torch._foreach_add_(gradients, updated, alpha=settings.weight_decay)
+        torch._foreach_mul_(momenta, settings.momentum)
+        torch._foreach_add_(momenta, gradients)
+        torch._foreach_add_(updated, momenta, alpha=-settings.lr)
+    return values(weights, parameters)
+
+
+def _mask(name: str, masks: Mapping[str, Array], device: str) -> Tensor | None:
+    return torch.tensor(masks[name], dtype=torch.float32, device=device) if name in masks else None
+
+
+def _clipped_sum(
+    module: nn.Module, names: list[str], parameters: list[nn.Parameter], clip: float, key: list[int] | None
+) -> ClippedSum:
+    whole = len(parameters) == sum(1 for _ in module.parameters())
+    if isinstance(module, Perceptron) and whole and key is None:
+        order = {id(parameter): place for place, parameter in enumerate(parameters)}
+        return _PerceptronSum(module, order, clip)
+    return _AnySum(module, names, parameters, clip, key)
+
+
+class _AnySum:
+    """The sum of the rows' clipped gradients, for any network of known layers."""
+
+    def __init__(
+        self, module: nn.Module, names: list[str], parameters: list[nn.Parameter], clip: float, key: list[int] | None
+    ) -> None:
+        self.names, self.parameters, self.clip = names, parameters, clip
+        arguments = () if key is None else (key,)
+
+        def loss(own: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return functional.cross_entropy(functional_call(module, own, (x[None], *arguments)), y[None])
+
+        self.gradients = vmap(grad(loss), (None, 0, 0), randomness="error")
+
+    def __call__(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        own = {name: value.detach() for name, value in zip(self.names, self.parameters, strict=True)}
+        found = self.gradients(own, x, y)
+        each = [found[name].flatten(1) for name in self.names]
+        factors = clipping(torch.stack([one.square().sum(1) for one in each]).sum(0), self.clip)
+        finite = factors > 0
+        if not bool(finite.all()):  # a gradient that is not finite contributes nothing
+            each = [torch.where(finite[:, None], one, 0.0) for one in each]
+        return [(factors @ one).reshape(value.shape) for one, value in zip(each, self.parameters, strict=True)]
+
+
+class _PerceptronSum:
+    """The same for linear layers with ReLU between them, without a gradient per row: its length follows from the
+    layer's input and the error that is propagated back (Goodfellow 2015)."""
+
+    def __init__(self, module: Perceptron, order: Mapping[int, int], clip: float) -> None:
+        self.layers: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in module.layers]  # type: ignore[misc]
+        self.order, self.clip = order, clip
+
+    def __call__(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        inputs = [x.flatten(1)]
+        with torch.no_grad():
+            for number, (weight, bias) in enumerate(self.layers):
+                output = torch.addmm(bias, inputs[-1], weight.t())
+                inputs.append(output.relu_() if number < len(self.layers) - 1 else output)
+            deltas = [torch.softmax(inputs.pop(), 1)]
+            deltas[0][torch.arange(len(y)), y] -= 1
+            for number in range(len(self.layers) - 1, 0, -1):
+                delta = deltas[0] @ self.layers[number][0]
+                deltas.insert(0, delta.mul_(inputs[number] > 0))
+            squares = [
+                delta.square().sum(1) * (1 + own.square().sum(1)) for delta, own in zip(deltas, inputs, strict=True)
+            ]
+            factors = clipping(torch.stack(squares).sum(0), self.clip)
+            finite = (factors > 0)[:, None]
+            if not bool(finite.all()):
+                deltas = [torch.where(finite, delta, 0.0) for delta in deltas]
+                inputs = [torch.where(finite, own, 0.0) for own in inputs]
+            found: dict[int, Tensor] = {}
+            for (weight, bias), delta, own in zip(self.layers, deltas, inputs, strict=True):
+                limited = delta * factors[:, None]
+                found[self.order[id(weight)]] = limited.t() @ own
+                found[self.order[id(bias)]] = limited.sum(0)
+        return [found[place] for place in range(len(found))]
+
+
+def clipping(squares: Tensor, clip: float) -> Tensor:
+    """The factor of each row's gradient from its squared length, so that it is at most `clip` long; 0 if the length is
+    not a number."""
+    factors = clip * (1 - ROUNDING) / torch.clamp(squares.sqrt(), min=clip)
+    return torch.where(torch.isfinite(squares), factors, 0.0)
+
+
+def noisy_counts(counts: Array, deviation: float, most: int, rng: np.random.Generator) -> Array:
+    """Counts with Gaussian noise, as whole numbers from 0 to `most`: rounding and limiting see noisy values only."""
+    noisy = counts + deviation * rng.standard_normal(counts.shape)
+    return np.clip(np.rint(noisy), 0, most).astype(np.int64)

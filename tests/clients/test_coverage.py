@@ -1,0 +1,119 @@
+"""What tasks release under `[privacy]`: rates, steps and sensitivities, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atoll import spaces
+from atoll.clients import jobs
+from atoll.clients.coverage import Coverage, Noise
+from atoll.core.checks import CountArray
+from atoll.core.messages import Array, Part, Payload, Task
+from atoll.errors import ConfigError
+from atoll.privacy.accountant import Release
+from atoll.rng import stream
+from atoll.testing import made_table
+from atoll.training.client import Client
+
+DATA = made_table(clients=2, rows=60, scale="none", split=(0.7, 0.3, 0.0))
+INFO = DATA.info("client-00")
+ARCH: dict[str, Any] = {"space": "choice", "input": [6], "classes": 3, "widths": [4, 4], "norm": "group"}
+NOISE = Noise(clip=0.5, gradients=1.5, counts=4.0)
+KEYS = [[0, 1], [1, 2], [2, 3], [3, 3]]
+
+
+def covered(job: str, **payload: Any) -> tuple[Task, list[Release]]:
+    task = Task("t", INFO.name, job, {"architecture": ARCH, **payload}, returns={"correct": None})
+    return Coverage(NOISE, {INFO.name: INFO}).cover(task)
+
+
+def test_training() -> None:
+    task, releases = covered(jobs.TRAIN, epochs=3, batch=10)
+    assert INFO.sizes["train"] == 42
+    assert releases == [Release("train", 1.5, 10 / 42, 15)]
+    assert task.payload["privacy"] == {"clip": 0.5, "noise": 1.5, "rate": 10 / 42, "steps": 15}
+    _, both = covered(jobs.TRAIN, epochs=1, batch=100, with_validation=True)
+    assert both == [Release("train", 1.5, 1.0, 1), Release("validation", 1.5, 1.0, 1)]
+
+
+def test_counts() -> None:
+    task, releases = covered(jobs.COUNT_CORRECT, part="validation")
+    assert task.payload["privacy"] == {"deviation": 4.0} and releases == [Release("validation", 4.0)]
+    task, releases = covered(jobs.COUNT_CORRECT, part="validation", keys=KEYS)
+    assert task.payload["privacy"] == {"deviation": 4.0 * 2} and releases == [Release("validation", 4.0)]
+    task, _ = covered(jobs.EVALUATE, part="validation")
+    assert task.returns == {"confusion": CountArray((1, 2), 18)}
+
+
+@pytest.mark.parametrize(
+    ("job", "payload"),
+    [
+        (jobs.CALIBRATE, {"part": "train"}),
+        (jobs.GRADIENT, {}),
+        (jobs.EVALUATE_DELIVERED, {}),
+        ("elsewhere:train", {}),
+        (jobs.COUNT_CORRECT, {"part": "validation", "confusion": True}),
+        (jobs.TRAIN, {"epochs": 1, "batch": 10, "client_accuracy": True}),
+    ],
+)
+def test_everything_else_is_refused(job: str, payload: Payload) -> None:
+    with pytest.raises(ConfigError, match=r"\[privacy\]: .* not covered"):
+        covered(job, **payload)
+
+
+def test_batch_norm_is_refused() -> None:
+    with pytest.raises(ConfigError, match="batch norm"):
+        covered(jobs.TRAIN, architecture={**ARCH, "norm": "batch"}, epochs=1, batch=10)
+
+
+class Rows:
+    """Data whose validation rows are given."""
+
+    def __init__(self, x: Array, y: Array) -> None:
+        self.x, self.y, self.schema = x, y, INFO.schema
+
+    def part(self, part: Part, /) -> tuple[Array, Array]:
+        return self.x, self.y
+
+
+def exact(x: Array, y: Array, **payload: Any) -> Array:
+    """The counts before noise."""
+    weights = spaces.initial(ARCH, stream(1, "start"))
+    whole = {"architecture": ARCH, "weights": weights, "part": "validation", "batch": 4}
+    client = Client(Rows(x, y), {}, stream(1, "rng"), noise=stream(1, "noise"))
+    given = {**whole, **payload, "privacy": {"deviation": 1e-9}}
+    return np.atleast_1d(jobs.count_correct(given, client)["correct"])
+
+
+@pytest.mark.parametrize("payload", [{"keys": KEYS}, {"architecture": {**ARCH, "key": [1, 2]}}], ids=["keys", "one"])
+def test_no_row_changes_counts_by_more_than_the_sensitivity(payload: Payload) -> None:
+    """Brute force: each row is replaced by an empty one, whatever it holds; one that is not finite spoils no other."""
+    rng = stream(2, "rows")
+    x, y = rng.standard_normal((9, 6)).astype(np.float32), rng.integers(3, size=9)
+    if "keys" not in payload:
+        weights = spaces.initial(ARCH, stream(1, "start"))
+        payload = {**payload, "weights": weights.slice(list(spaces.initial(payload["architecture"], rng)))}
+    networks = len(payload.get("keys", [None]))
+    for place in range(9):
+        others = np.arange(9) != place
+        for scale in (1.0, 1e30, np.inf):
+            changed = x.copy()
+            changed[place] *= scale
+            difference = exact(changed, y, **payload) - exact(changed[others], y[others], **payload)
+            assert np.linalg.norm(difference) <= math.sqrt(networks)
+
+
+def test_a_client_without_a_source_of_noise_sends_nothing() -> None:
+    """As at a real site."""
+    x, y = np.zeros((4, 6), np.float32), np.zeros(4, np.int64)
+    weights = spaces.initial(ARCH, stream(1, "start"))
+    payload = {"architecture": ARCH, "weights": weights, "keys": KEYS, "part": "validation", "batch": 4}
+    payload["privacy"] = {"deviation": 1.0}
+    client = replace(Client(Rows(x, y), {}, stream(1, "rng")), noise=None)
+    with pytest.raises(ValueError, match="no source of noise"):
+        jobs.count_correct(payload, client)

@@ -1,0 +1,80 @@
+"""The account of clients: on the disk before anything leaves, charged once for the same work, and enforced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atoll.errors import RunDamaged
+from atoll.privacy.account import FILE, PrivacyAccount
+from atoll.privacy.accountant import Release
+from atoll.privacy.settings import PrivacySettings
+
+SETTINGS = PrivacySettings(epsilon=3.0, delta=1e-5)
+TRAINING = [Release("train", 2.0, 0.1, 20)]
+COUNT = [Release("validation", 5.0)]
+
+
+def opened(folder: Path) -> PrivacyAccount:
+    return PrivacyAccount(SETTINGS, ["a", "b"], folder)
+
+
+def test_what_was_charged_survives(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    assert account.charge((1, "a", 0, "x"), TRAINING) is None
+    account.flush()
+    spent = account.epsilon("a")
+    again = opened(tmp_path)  # the first one was killed
+    assert again.epsilon("a") == spent > 0 and again.epsilon("b") == 0
+
+
+def test_the_same_work_is_charged_once_and_other_work_again(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    account.charge((1, "a", 0, "x"), TRAINING)
+    account.flush()
+    spent = account.epsilon("a")
+    again = opened(tmp_path)
+    again.charge((1, "a", 0, "x"), TRAINING)
+    assert again.epsilon("a") == spent
+    again.charge((1, "a", 0, "other weights"), TRAINING)
+    assert again.epsilon("a") > spent
+
+
+def test_a_line_that_was_being_written_is_cut_off(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    account.charge((1, "a", 0, "x"), TRAINING)
+    account.flush()
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole + whole[:20])
+    assert opened(tmp_path).epsilon("a") == account.epsilon("a")
+    assert (tmp_path / FILE).read_bytes() == whole
+    (tmp_path / FILE).write_bytes(b"no account\n")
+    with pytest.raises(RunDamaged, match="what was spent is not known"):
+        opened(tmp_path)
+
+
+def test_a_spent_budget_is_refused_from_then_on(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    rounds = 0
+    while account.charge((rounds, "a", 0, "x"), TRAINING) is None:
+        rounds += 1
+        assert rounds < 100
+    account.flush()
+    assert 0 < account.epsilon("a") <= SETTINGS.epsilon
+    assert account.spent_parts == {"a": {"train": rounds}}
+    assert account.charge((rounds + 1, "a", 0, "y"), [Release("train", 1000.0)]) is not None  # however small
+    assert account.charge((rounds + 1, "a", 1, "z"), COUNT) is None  # other rows
+    assert account.charge((rounds + 1, "b", 0, "x"), TRAINING) is None
+    assert not account.all_spent()
+    assert opened(tmp_path).spent_parts == {"a": {"train": rounds}}
+    assert account.report()["a"]["spent"] == {"train": rounds}
+
+
+def test_a_plan_within_the_budget_allows_the_same_tasks() -> None:
+    """What was computed at once is not decided otherwise than task by task."""
+    plain, planned = (PrivacyAccount(SETTINGS, ["a"]) for _ in range(2))
+    planned.plan([Release("train", 2.0, 0.1, 60)])
+    answers = [[one.charge((n, "a", 0, "x"), TRAINING) for n in range(12)] for one in (plain, planned)]
+    assert answers[0] == answers[1]
+    assert any(answers[0])

@@ -1,0 +1,241 @@
+"""Runs under `[privacy]`: same bits, a budget that is enforced, and refusals before the first round."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.config import resolve
+from atoll.core.messages import Task
+from atoll.data import Federated
+from atoll.errors import ConfigError, RunDamaged
+from atoll.run import launch
+from atoll.run.reader import Run, load
+from atoll.testing import made_images, made_table
+
+SPLIT = (0.7, 0.3, 0.0)
+GIVEN = {"epsilon": 5.0, "clip": 1.0, "noise": 2.0, "count_noise": 6.0}
+FEDAVG = {"hidden": [4], "batch": 10, "rounds": 2}
+
+
+def table(**options: Any) -> Federated:
+    return made_table(clients=3, rows=60, scale="none", split=SPLIT, **options)
+
+
+def images() -> Federated:
+    return made_images(clients=3, rows=30, scale="none", split=SPLIT)
+
+
+def started(
+    out: Path, method: str, data: Federated, settings: dict[str, Any], privacy: dict[str, Any], **tables: Any
+) -> Run:
+    raw = {"method": method, "data": {"name": launch.IN_MEMORY}, method: settings, "privacy": privacy, **tables}
+    raw.setdefault("engine", {"workers": 0})
+    return launch.start(resolve(raw), out, data=data)
+
+
+def weights(run: Run) -> list[str]:
+    return [run.load_model(one["id"]).weights.whole_digest() for one in run.result["candidates"]]
+
+
+def test_same_bits_for_any_number_of_workers(tmp_path: Path) -> None:
+    runs = [
+        started(tmp_path / str(workers), "fedavg", table(), FEDAVG, GIVEN, engine={"workers": workers})
+        for workers in (0, 2)
+    ]
+    assert weights(runs[0]) == weights(runs[1])
+    assert runs[0].result["privacy"] == runs[1].result["privacy"]
+    assert (tmp_path / "0/privacy.jsonl").read_bytes() == (tmp_path / "2/privacy.jsonl").read_bytes()
+    other = started(tmp_path / "other", "fedavg", table(), FEDAVG, GIVEN, seed=2)
+    assert weights(other) != weights(runs[0])
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    whole = started(tmp_path / "whole", "fedavg", table(), FEDAVG, GIVEN)
+
+    class Killer:
+        def round_done(self, number: int, *_: Any) -> None:
+            if number == 1:
+                raise Killed
+
+        def round_failed(self, *_: Any) -> None: ...
+
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}
+    with pytest.raises(Killed):
+        launch.start(resolve({**raw, "engine": {"workers": 0}}), tmp_path / "run", data=table(), watcher=Killer())
+    lines = (tmp_path / "run/privacy.jsonl").read_text().splitlines()
+    assert lines, "what was sent is on the disk"
+    account = (tmp_path / "run/privacy.jsonl").read_bytes()
+    (tmp_path / "run/privacy.jsonl").unlink()
+    with pytest.raises(RunDamaged, match="what was spent is not known"):
+        launch.resume(tmp_path / "run", data=table())
+    (tmp_path / "run/privacy.jsonl").write_bytes(account)
+    again = launch.resume(tmp_path / "run", data=table())
+    assert weights(again) == weights(whole)
+    assert again.result["privacy"] == whole.result["privacy"]
+    assert (tmp_path / "run/privacy.jsonl").read_bytes() == (tmp_path / "whole/privacy.jsonl").read_bytes()
+
+
+def test_the_account_is_written_before_a_task_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atoll.federation import local
+
+    seen: list[int] = []
+    begin = local.SerialTransport.start
+
+    def checked(self: Any, envelope: Any) -> None:
+        task: Task = envelope.task
+        written = [json.loads(line) for line in (tmp_path / "run/privacy.jsonl").read_text().splitlines()]
+        places = [(line["round"], line["client"], line["number"]) for line in written]
+        assert (envelope.round, task.client, envelope.number) in places
+        assert "privacy" in task.payload
+        seen.append(envelope.order)
+        begin(self, envelope)
+
+    monkeypatch.setattr(local.SerialTransport, "start", checked)
+    started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
+    assert len(seen) == 3 * (2 * 2 + 2)  # training and counts of two rounds; the last and the best network at the end
+
+
+def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:
+    class Told:
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+            self.aside: list[str] = []
+
+        def round_done(self, *_: Any) -> None: ...
+
+        def round_failed(self, *_: Any) -> None: ...
+
+        def client_set_aside(self, number: int, client: str, reason: str) -> None:
+            self.aside.append(f"{number} {client} {reason}")
+
+        def privacy_projected(self, lines: list[str]) -> None:
+            self.lines += lines
+
+    told = Told()
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": {**FEDAVG, "rounds": 9}}
+    raw |= {"privacy": {**GIVEN, "epsilon": 6.0, "noise": 1.5, "count_noise": 9.0}, "engine": {"workers": 0}}
+    found = launch.start(resolve(raw), tmp_path / "run", data=table(), watcher=told)
+    result = found.result
+    assert 0 < result["rounds"] < 9
+    assert "privacy budget" in result["stopped"]
+    assert any("3 of 3 clients will have spent their budget before the last round" in line for line in told.lines)
+    assert len(told.aside) == 3 and all("privacy budget is spent for train rows" in line for line in told.aside)
+    for own in result["privacy"]["clients"].values():
+        assert 0 < own["epsilon"] <= 6.0 and own["spent"] == {"train": result["rounds"] + 1}
+    assert all(own["epsilon"] == result["privacy"]["clients"][name]["epsilon"] for name, own in found.clients.items())
+    assert len(result["ledger"]["per_round"]) == result["rounds"] + 1
+
+
+def test_derived_noise_spends_the_budget_and_not_more(tmp_path: Path) -> None:
+    found = started(tmp_path / "run", "fedavg", table(), FEDAVG, {"epsilon": 4.0}).result["privacy"]
+    assert found["clip"] == 1.0 and found["noise"] > 0 and found["count_noise"] > 0
+    for own in found["clients"].values():
+        assert 3.5 < own["epsilon"] <= 4.0
+    assert "noise = " in (tmp_path / "run/config.toml").read_text()
+
+
+def test_shared_labels_have_noise_and_are_charged(tmp_path: Path) -> None:
+    data = table(share_labels=True)
+    exact = [data.info(name).labels for name in data.holders()[0]]
+    assert all(exact)
+    found = started(tmp_path / "run", "fedavg", data, FEDAVG, {**GIVEN, "label_noise": 5.0})
+    shared = [tuple(own["labels"]) for own in found.manifest["clients"].values()]
+    assert shared != exact
+    first = json.loads((tmp_path / "run/privacy.jsonl").read_text().splitlines()[0])
+    assert first["work"] == "labels" and first["releases"] == [["train", 5.0, 1.0, 1]]
+
+
+SEARCHES: list[tuple[str, dict[str, Any]]] = [
+    ("realtime", {"rounds": 3, "widths": [4, 4], "batch": 10, "norm": "group", "population": 2, "finish": 0.34}),
+    ("offline", {"rounds": 2, "widths": [4, 4], "batch": 10, "norm": "group", "population": 2}),
+    ("moefl", {"rounds": 2, "population": 2, "fitness_rounds": 1, "epochs": 1, "halving": True}),
+    ("retrain", {"rounds": 2, "networks": {"one": {"space": "fixed", "model": "mlp", "hidden": [4]}}, "batch": 10}),
+    ("retrain", {"rounds": 1, "with_validation": True, "batch": 10}),
+    ("central", FEDAVG),
+]
+
+
+@pytest.mark.parametrize(("method", "settings"), SEARCHES, ids=lambda value: value if isinstance(value, str) else "")
+def test_searches_stay_within_their_plan(tmp_path: Path, method: str, settings: dict[str, Any]) -> None:
+    """The projection is an upper bound: no client is refused, and none has spent more than was planned."""
+    found = started(tmp_path / "run", method, table(), settings, {"epsilon": 6.0})
+    own = found.result["privacy"]["clients"]
+    assert all(0 < one["epsilon"] <= 6.0 and "spent" not in one for one in own.values())
+    assert found.result["stopped"] is None
+
+
+def test_realtime_on_images(tmp_path: Path) -> None:
+    settings = {"rounds": 1, "channels": [4, 8], "batch": 10, "norm": "group", "population": 2}
+    found = started(tmp_path / "run", "realtime", images(), settings, GIVEN)
+    assert all(own["epsilon"] > 0 for own in found.clients.values())
+    lines = [json.loads(line) for line in (tmp_path / "run/privacy.jsonl").read_text().splitlines()]
+    assert {line["releases"][0][0] for line in lines} == {"train", "validation"}
+
+
+REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("epsilon", "fedavg", FEDAVG, {"epsilon": 1e-9}, "privacy.epsilon = 1e-09: 2 trainings would spend"),
+    ("clipping", "fedavg", FEDAVG, {"epsilon": 5.0, "noise": 1.0}, "without clipping noise hides nothing"),
+    ("clients", "fedavg", FEDAVG, {"epsilon": 5.0, "protects": "clients"}, "no promise for whole clients"),
+    ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.1}, "privacy.delta = 0.1: it must be below 1 / "),
+    ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
+    ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
+    ("personal", "personal", {"rounds": 1}, GIVEN, "not covered yet"),
+    ("fedrl", "fedrl", {"rounds": 1}, GIVEN, "not covered yet"),
+    ("decnas", "decnas", {"rounds": 1}, GIVEN, "not covered yet"),
+    ("fednas", "fednas", {"rounds": 1}, GIVEN, "not covered yet"),
+    ("accuracy", "retrain", {"rounds": 1, "client_accuracy": True}, GIVEN, "retrain.client_accuracy = True"),
+    ("f1", "moefl", {"rounds": 4, "objective": "weighted_f1"}, GIVEN, "moefl.objective = 'weighted_f1'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "privacy", "message"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
+def test_refused_before_the_first_round(
+    tmp_path: Path, method: str, settings: dict[str, Any], privacy: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as problem:
+        started(tmp_path / "run", method, table(), settings, privacy)
+    assert "\n" not in str(problem.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda: made_table(clients=3, rows=60, scale="federated", split=SPLIT), "data.scale = 'federated'"),
+        (lambda: made_table(clients=3, rows=60, scale="client", split=SPLIT), "data.scale = 'client'"),
+        (lambda: made_table(clients=3, rows=60, scale="none"), "test rows of their own"),
+    ],
+    ids=["federated", "client", "test rows"],
+)
+def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        started(tmp_path / "run", "fedavg", data(), FEDAVG, GIVEN)
+
+
+def test_real_sites_are_refused() -> None:
+    raw = {"method": "fedavg", "data": {"name": "sites"}, "fedavg": FEDAVG, "privacy": GIVEN}
+    with pytest.raises(ConfigError, match="engine 'flower': only simulated clients"):
+        launch.start(resolve({**raw, "engine": {"name": "flower", "federation": "f"}}), Path("unused"))
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atoll.extras.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"dp_accounting is missing; install it with: pip install 'atoll\[privacy\]'"):
+        started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
+
+
+def test_without_privacy_nothing_is_written(tmp_path: Path) -> None:
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "engine": {"workers": 0}}
+    found = launch.start(resolve(raw), tmp_path / "run", data=table())
+    assert "privacy" not in found.result and not (tmp_path / "run/privacy.jsonl").exists()
+    assert not any("epsilon" in own for own in load(tmp_path / "run").clients.values())

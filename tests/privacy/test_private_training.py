@@ -1,0 +1,196 @@
+"""Noisy training: clipping by brute force over neighbouring data sets, the noise by its distribution, and no step
+without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from atoll import spaces
+from atoll.core.messages import Array, Tensors
+from atoll.errors import ConfigError
+from atoll.rng import stream
+from atoll.training import private, sgd
+from atoll.training.networks import load, network
+from atoll.training.private import PrivateSteps, noisy_counts
+
+TABLE: dict[str, Any] = {"space": "fixed", "model": "mlp", "input": [3], "classes": 3, "hidden": [4]}
+IMAGES: dict[str, Any] = {"space": "fixed", "model": "cnn", "input": [1, 4, 4], "classes": 3}
+IMAGES |= {"filters": [2], "hidden": [4]}
+CHOICE: dict[str, Any] = {"space": "choice", "input": [1, 8, 8], "classes": 3, "channels": [4, 8], "norm": "group"}
+CHOICE |= {"key": [2, 3]}
+NETWORKS = [TABLE, IMAGES, CHOICE]
+PLAIN = sgd.TrainSettings(lr=1.0)
+ROWS = 6
+
+
+class Silent(np.random.Generator):
+    """Every row takes part, and the noise is zero: what is left is the sum of clipped gradients."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(1))
+
+    def random(self, size: Any = None, *_: Any, **__: Any) -> Any:
+        return np.zeros(size)
+
+    def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
+        return np.zeros(size, np.float32)
+
+
+def rows(arch: dict[str, Any], number: int = ROWS, scale: float = 3.0) -> tuple[Array, Array]:
+    rng = stream(3, "rows", str(arch["space"]), len(arch["input"]))
+    x = scale * rng.standard_normal((number, *arch["input"])).astype(np.float32)
+    return x, rng.integers(3, size=number)
+
+
+def gradient_sum(arch: dict[str, Any], x: Array, y: Array, clip: float, weights: Tensors | None = None) -> Array:
+    """The sum of clipped gradients, as one step without noise shows it."""
+    start = weights or spaces.initial(arch, stream(1, "start"))
+    after = private.train(network(arch), start, x, y, PLAIN, PrivateSteps(clip, 1.0, 1.0, 1), Silent())
+    change = [(start[name] - after[name]).ravel() * len(y) for name in start]
+    return np.concatenate(change).astype(np.float64)
+
+
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+@pytest.mark.parametrize("clip", [0.1, 1.0])
+def test_no_row_changes_the_sum_by_more_than_the_clipping(arch: dict[str, Any], clip: float) -> None:
+    """Brute force: each row in turn is replaced by an empty one, and by rows of very different sizes."""
+    x, y = rows(arch)
+    longest = 0.0
+    for place in range(ROWS):
+        for scale in (1.0, 1e3, 1e18):
+            changed = x.copy()
+            changed[place] *= scale
+            with_row = gradient_sum(arch, changed, y, clip)
+            others = np.arange(ROWS) != place
+            without = gradient_sum(arch, changed[others], y[others], clip)
+            length = float(np.linalg.norm(with_row - without))
+            assert np.isfinite(length)
+            longest = max(longest, length)
+    assert longest <= clip * (1 + 1e-3)
+    assert longest > 0.5 * clip  # so the rows were long enough for the test to mean something
+
+
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+def test_without_clipping_it_is_the_gradient(arch: dict[str, Any]) -> None:
+    x, y = rows(arch, scale=1.0)
+    weights = spaces.initial(arch, stream(1, "start"))
+    module = network(arch)
+    parameters = load(module, weights)
+    loss = torch.nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor(y), reduction="sum")
+    expected = torch.cat([one.flatten() for one in torch.autograd.grad(loss, parameters)]).numpy()
+    np.testing.assert_allclose(gradient_sum(arch, x, y, 1e6), expected, rtol=2e-3, atol=2e-4)
+
+
+def test_the_fast_path_of_perceptrons_is_the_general_one() -> None:
+    x, y = rows(TABLE)
+    weights = spaces.initial(TABLE, stream(1, "start"))
+    module = network(TABLE)
+    parameters = load(module, weights)
+    general = private._AnySum(module, list(weights), parameters, 0.7, None)(torch.tensor(x), torch.tensor(y))
+    fast = private._clipped_sum(module, list(weights), parameters, 0.7, None)(torch.tensor(x), torch.tensor(y))
+    for one, two in zip(general, fast, strict=True):
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+def test_every_parameter_gets_the_noise(arch: dict[str, Any]) -> None:
+    """Kolmogorov-Smirnov: without rows in the batch the change is normal noise of deviation noise * clip / rows."""
+    x, y = rows(arch)
+    start = spaces.initial(arch, stream(1, "start"))
+    rare = PrivateSteps(clip=0.5, noise=2.0, rate=1e-12, steps=1)
+    samples: dict[str, list[Array]] = {name: [] for name in start}
+    for seed in range(60):
+        after = private.train(network(arch), start, x, y, PLAIN, rare, stream(seed, "noise"))
+        for name in start:
+            samples[name].append((start[name] - after[name]).ravel() * rare.rate * len(y))
+    for name, found in samples.items():
+        values = np.concatenate(found)
+        assert stats.kstest(values / (rare.clip * rare.noise), "norm").pvalue > 1e-4, name
+    every = np.concatenate([np.concatenate(found) for found in samples.values()])
+    assert every.std() == pytest.approx(1.0, rel=0.05)
+
+
+def test_no_parameter_is_updated_without_noise() -> None:
+    """Two streams give two results in every parameter, after one step and after many, with everything switched on."""
+    x, y = rows(TABLE)
+    start = spaces.initial(TABLE, stream(1, "start"))
+    settings = sgd.TrainSettings(lr=0.1, momentum=0.9, weight_decay=0.1)
+    for steps in (1, 7):
+        one, two = (
+            private.train(
+                network(TABLE), start, x, y, settings, PrivateSteps(1.0, 1.0, 0.5, steps), stream(seed, "n"), prox=0.1
+            )
+            for seed in (1, 2)
+        )
+        for name in start:
+            assert (one[name] != two[name]).all(), name
+
+
+def test_batches_are_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    whole = private._clipped_sum
+
+    def counted(*given: Any) -> Any:
+        inner = whole(*given)
+
+        def call(inputs: torch.Tensor, labels: torch.Tensor) -> Any:
+            sizes.append(len(labels))
+            return inner(inputs, labels)
+
+        return call
+
+    monkeypatch.setattr("atoll.training.private._clipped_sum", counted)
+    x, y = rows(TABLE, 50)
+    start = spaces.initial(TABLE, stream(1, "start"))
+    private.train(network(TABLE), start, x, y, PLAIN, PrivateSteps(1.0, 1.0, 0.4, 400), stream(1, "batches"))
+    assert np.mean(sizes) == pytest.approx(20, rel=0.05)
+    assert np.var(sizes) == pytest.approx(50 * 0.4 * 0.6, rel=0.3)
+
+
+def test_a_gradient_that_is_not_finite_contributes_nothing() -> None:
+    x, y = rows(TABLE)
+    others = gradient_sum(TABLE, x[1:], y[1:], 1.0)
+    x[0] = np.inf
+    np.testing.assert_allclose(gradient_sum(TABLE, x, y, 1.0), others, atol=1e-5)
+
+
+def test_masked_weights_stay_zero() -> None:
+    x, y = rows(TABLE)
+    start = spaces.initial(TABLE, stream(1, "start"))
+    name = "layers.0.weight"
+    mask = np.arange(start[name].size).reshape(start[name].shape) % 2 == 0
+    start = start.replaced({name: start[name] * mask})
+    steps = PrivateSteps(1.0, 1.0, 0.5, 3)
+    after = private.train(network(TABLE), start, x, y, PLAIN, steps, stream(1, "n"), masks={name: mask})
+    assert (after[name][~mask] == 0).all() and (after[name][mask] != start[name][mask]).all()
+
+
+def test_batch_norm_and_unknown_layers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="is a batch norm, which lets rows influence each other; set norm = 'group'"):
+        private.refuse_mixed_rows(spaces.skeleton({**CHOICE, "norm": "batch"}))
+
+    class Mixing(torch.nn.Module):
+        pass
+
+    with pytest.raises(ConfigError, match="Mixing"):
+        private.refuse_mixed_rows(torch.nn.Sequential(torch.nn.Linear(2, 2), Mixing()))
+
+
+@pytest.mark.parametrize("wrong", [{"clip": 0.0}, {"noise": 0.0}, {"rate": 0.0}, {"steps": 0}, {"noise": float("inf")}])
+def test_steps_without_noise_or_clipping_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must be finite and above 0|at least one step"):
+        PrivateSteps(**{"clip": 1.0, "noise": 1.0, "rate": 0.5, "steps": 1, **wrong})
+
+
+def test_counts_get_normal_noise_and_stay_counts() -> None:
+    exact = np.full(4000, 5000)
+    noisy = noisy_counts(exact, 30.0, 10_000, stream(1, "counts"))
+    assert noisy.dtype == np.int64
+    assert stats.kstest((noisy - exact + stream(2, "u").random(4000) - 0.5) / 30, "norm").pvalue > 1e-3
+    limited = noisy_counts(np.array([0, 10]), 50.0, 10, stream(1, "counts"))
+    assert ((limited >= 0) & (limited <= 10)).all()
