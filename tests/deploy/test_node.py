@@ -10,7 +10,7 @@ from flwr.common.config import parse_config_args
 
 from atoll.deploy import create
 from atoll.deploy.bundle import Bundle
-from atoll.deploy.node import command, run_node
+from atoll.deploy.node import command, run_node, worker_command
 from atoll.errors import SiteError
 from deployment import free_ports, write_rows
 from refusals import refused
@@ -25,9 +25,9 @@ def bundle(tmp_path: Path) -> Bundle:
 
 def test_what_the_node_is_told(bundle: Bundle, tmp_path: Path) -> None:
     """Read back as Flower reads it, with a blank in the path."""
-    words = command(bundle, tmp_path / "my data")
-    told = parse_config_args([words[words.index("--node-config") + 1]])
-    assert told == {
+    words = command(bundle)
+    assert parse_config_args([words[words.index("--node-config") + 1]]) == {"folder": str(bundle.work)}
+    assert json.loads(worker_command(bundle, tmp_path / "my data")[-1]) == {
         "name": "north",
         "data": str(tmp_path / "my data"),
         "folder": str(bundle.work),

@@ -15,7 +15,7 @@ from flwr.app import Error, Message
 from atoll.core import wire
 from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
-from atoll.deploy.flower.messages import content, frame_of
+from atoll.deploy.flower.frames import content, frame_of
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.site import Site, SiteNode
@@ -31,10 +31,10 @@ RUN = "0123456789abcdef"
 
 
 def handler(data: Federated, name: str, folder: Path) -> Handler:
-    """A site that plays one client of `data`."""
-    node = SiteNode(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
+    """A site that plays one client of `data`. Each message gets a new node, as after a restart of its worker."""
 
     def handle(message: Message) -> Message:
+        node = SiteNode(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
         frame = frame_of(message)
         assert frame is not None
         return Message(content(node.answer(message.metadata.message_type.partition(".")[2], frame)), reply_to=message)
