@@ -26,7 +26,7 @@ from typing import Any
 
 ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 SITES = ("north", "south", "west")
-DATA = {"fedavg": "breast_cancer", "realtime": "digits", "nevofed": "breast_cancer"}
+DATA = {"fedavg": "breast_cancer", "realtime": "digits", "nevofed": "breast_cancer"}  # written to data/NAME
 SETTINGS = {"fedavg": ("--set", "fedavg.hidden=[16]")}
 
 
@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for name in sorted({DATA[method] for method in methods}):
-            atoll("datasets", "export", name, "--names", ",".join(SITES), "--out", name)
+            atoll("datasets", "export", name, "--names", ",".join(SITES), "--out", f"data/{name}")
         for method in methods:
             results = []
             for engine in engines:
@@ -50,7 +50,17 @@ def main() -> None:
                         search(method, run, given.rounds, "--federation", place)
                         working = work_seconds(place, given.rounds)
                 else:
-                    search(method, run, given.rounds, "--data", DATA[method], "--workers", "2", "--engine", engine)
+                    search(
+                        method,
+                        run,
+                        given.rounds,
+                        "--data",
+                        f"data/{DATA[method]}",
+                        "--workers",
+                        "2",
+                        "--engine",
+                        engine,
+                    )
                     working = ""
                 events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
                 rounds = [after["wall_seconds"] - before["wall_seconds"] for before, after in pairwise(events)]
@@ -82,7 +92,7 @@ def federation(method: str) -> Iterator[str]:
     background = [start("federation", "server", place)]
     try:
         for site in SITES:
-            (data,) = Path(DATA[method]).glob(f"{site}.*")
+            (data,) = Path("data", DATA[method]).glob(f"{site}.*")
             background.append(start("site", "join", f"{place}/bundles/{site}", "--data", str(data), "--yes"))
         atoll("federation", "status", place, "--wait", "300")
         yield place

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from flwr.common.config import parse_config_args
 
 from atoll.deploy import create
 from atoll.deploy.bundle import Bundle
+from atoll.deploy.layout import split_address
 from atoll.deploy.node import command, run_node, worker_command
 from atoll.errors import SiteError
 from deployment import free_ports, write_rows
@@ -42,6 +46,23 @@ def test_a_server_that_is_not_there_is_waited_for(bundle: Bundle, tmp_path: Path
     run_node(bundle, data, said.append, stop=lambda: bool(said), label="outcome")
     assert "cannot be reached" in said[0] and "trying again every 10 s" in said[0]
     assert json.loads((bundle.work / "joined.json").read_text()) == {"data": str(data), "label": "outcome"}
+
+
+def test_a_proxy_that_is_still_starting_is_waited_for(bundle: Bundle, tmp_path: Path) -> None:
+    """It has opened its port and answers nothing yet that is TLS."""
+    host, port = split_address(bundle.site.server)
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), said.append, stop=lambda: bool(said))
+        server.shutdown(socket.SHUT_RDWR)
+    assert f"{host}:{port} does not answer with TLS" in said[0] and "trying again every 10 s" in said[0]
 
 
 def test_a_path_that_flower_cannot_take(bundle: Bundle, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from atoll.deploy import certificates
 from atoll.deploy.bundle import Bundle
 from atoll.deploy.layout import join_address, split_address
 from atoll.deploy.probe import probe, reach
@@ -22,6 +23,8 @@ from atoll.training.determinism import ENVIRONMENT
 BEAT = 0.2
 LOOK = 15.0  # seconds between checks whether the server can be reached
 AGAIN = 10.0  # seconds between attempts to reach a server that does not answer
+# What is seen of a server while it or a proxy before it is starting.
+STARTING = frozenset({"server-unreachable", "tls-failed", "not-our-server"})
 REFUSED = 305  # Flower's exit code of a node that the SuperLink refuses
 # A killed node counts as connected for two heartbeats of 30 s; its successor is refused until then.
 PATIENCE = 100.0
@@ -43,6 +46,9 @@ def run_node(
     with hold(bundle.work, f"the node of site '{bundle.site.name}'"):
         (bundle.work / "flower").mkdir(exist_ok=True)
         replace_file(bundle.work / "joined.json", json.dumps({"data": str(data), "label": label}).encode())
+        fault = certificates.validity_fault(bundle.ca, "ask the operator for a new bundle")
+        if fault:
+            say(f"WARNING: {fault}")
         if not _await_server(bundle, say, stop):
             return
         environment = flower_environment(bundle.work / "flower")
@@ -79,14 +85,14 @@ def worker_command(bundle: Bundle, data: Path) -> list[str]:
 
 
 def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
-    """Wait for a server that is not running yet; refuse a wrong one. False if `stop` came first."""
+    """Wait for a server or proxy that is not running yet; refuse a wrong one. False if `stop` came first."""
     host, port = split_address(bundle.site.server)
     reported = False
     while not stop():
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
-        if fault.code != "server-unreachable":
+        if fault.code not in STARTING:
             raise SiteError(fault.text, code=fault.code)
         if not reported:
             say(f"{fault.text}; trying again every {AGAIN:g} s")

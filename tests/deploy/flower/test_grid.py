@@ -118,6 +118,14 @@ def test_only_what_a_site_lacks_travels_and_a_new_disk_is_sent_everything(sites:
         assert federation.ledger.to_plain() == local.ledger.to_plain()
 
 
+def test_what_a_site_received_and_sent_is_reported(sites: Sites) -> None:
+    worked: list[tuple[str, int, int]] = []
+    with sites.federation(DATA, 1, worked=lambda *one: worked.append(one)) as federation:
+        ask(federation, task(ONE, "weights", weights=WEIGHTS))
+    ((site, down, up),) = worked
+    assert site == ONE and down > WEIGHTS["a"].nbytes and up > WEIGHTS["a"].nbytes
+
+
 def test_a_damaged_tensor_is_asked_for_again(sites: Sites) -> None:
     with sites.federation(DATA, 1) as federation:
         ask(federation, task(ONE, "weights", weights=WEIGHTS))

@@ -113,8 +113,7 @@ def _read(message: Message, sent: _Sent) -> Arrived:
     if message.has_error():
         code = message.error.code
         said = " ".join((message.error.reason or "").split())
-        # A client's failure comes as a traceback, whose end names the cause.
-        detail = f" ({said[-200:]})" if said and code in (0, 2, 6) else ""
+        detail = f" ({said})" if said and code in (0, 2, 6) else ""
         return Arrived(sent.about, sent.node, code=code, error=f"{ERRORS.get(code, f'error {code}')}{detail}")
     frame = frame_of(message)
     if frame is None:
