@@ -3,8 +3,9 @@
     python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower] [--methods fedavg,realtime,nevofed]
 
 Seconds of a round, median, first round left out. Flower is a real federation on this machine (SuperLink, proxy, three
-nodes, TLS and keys; needs nginx). All engines must give the same result. For Flower it also prints what the sites'
-logs say of a round: exchanges and the seconds that the sites worked.
+nodes, TLS and keys; needs nginx). All engines must give the same result. For Flower it also prints, per round, the
+seconds of processor time that all processes of the federation took from the start of the run to its end, and what a
+site's log says: its tasks and the seconds that it worked on them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from atoll.deploy.supervisor import descendants
 
 ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 SITES = ("north", "south", "west")
@@ -47,8 +50,10 @@ def main() -> None:
                 run = Path(f"{method}-{engine}")
                 if engine == "flower":
                     with federation(method) as place:
+                        begin = processor_seconds()
                         search(method, run, given.rounds, "--federation", place)
-                        working = work_seconds(place, given.rounds)
+                        taken = (processor_seconds() - begin) / given.rounds
+                        working = f", {taken:.1f} s of processor time{work_seconds(place, given.rounds)}"
                 else:
                     search(
                         method,
@@ -82,6 +87,19 @@ def work_seconds(place: str, rounds: int) -> str:
     tasks = [entry for line in log.read_text().splitlines() if (entry := json.loads(line))["message"] == "task"]
     seconds = sum(entry.get("milliseconds", 0) for entry in tasks) / 1000
     return f"; a site: {len(tasks) / rounds:.1f} tasks and {seconds / rounds:.3f} s of work in a round"
+
+
+def processor_seconds() -> float:
+    """Of all processes that this one has started, and of those that they have waited for."""
+    own = os.times()
+    total = own.children_user + own.children_system
+    for pid in descendants(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 @contextmanager

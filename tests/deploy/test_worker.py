@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -210,6 +211,20 @@ def test_a_site_file_that_is_wrong_is_said_on_both_sides(limits: Resident) -> No
     limits.limit("batch", "0")
     answer = limits.ask("hello", wire.encode({"data": None}))
     assert "limits.batch = 0" in answer["error"] and "limits.batch = 0" in limits.log()
+
+
+def test_a_worker_of_another_version_refuses(resident: Resident) -> None:
+    """Another version of Atoll is installed while the worker runs."""
+    before = pid(resident)
+    other = resident.root / "modules" / "atoll-99.1.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: atoll\nVersion: 99.1\n")
+    try:
+        answer = resident.task("who")
+    finally:
+        shutil.rmtree(other)
+    assert all(word in answer["error"] for word in ("'north'", "atoll", "99.1", "atoll site join"))
+    assert "99.1 is installed now" in resident.log() and pid(resident) == before
 
 
 def test_two_messages_at_once_are_answered_one_after_the_other(resident: Resident) -> None:
