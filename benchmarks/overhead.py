@@ -1,9 +1,11 @@
-"""What a round costs on each engine beyond its arithmetic: the same FedAvg on three clients, local, Ray and Flower.
+"""What a round costs on each engine beyond its arithmetic: the same run on three clients, local, Ray and Flower.
 
-    python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower]
+    python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower] [--methods fedavg,realtime,nevofed]
 
-Seconds of a round, median, first round left out. Flower is a real federation on this machine (link, proxy, three nodes,
-TLS and keys; needs nginx). All engines must give the same weights.
+Seconds of a round, median, first round left out. Flower is a real federation on this machine (SuperLink, proxy, three
+nodes, TLS and keys; needs nginx). All engines must give the same result. For Flower it also prints, per round, the
+seconds of processor time that all processes of the federation took from the start of the run to its end, and what a
+site's log says: its tasks and the seconds that it worked on them.
 """
 
 from __future__ import annotations
@@ -17,50 +19,101 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from atoll.deploy.supervisor import descendants
 
 ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 SITES = ("north", "south", "west")
+DATA = {"fedavg": "breast_cancer", "realtime": "digits", "nevofed": "breast_cancer"}  # written to data/NAME
+SETTINGS = {"fedavg": ("--set", "fedavg.hidden=[16]")}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--engines", default="local,ray,flower")
+    options.add_argument("--methods", default="fedavg")
     given = options.parse_args()
+    methods, engines = given.methods.split(","), given.engines.split(",")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        atoll("datasets", "export", "breast_cancer", "--names", ",".join(SITES), "--out", "hospitals")
-        digests = {}
-        for engine in given.engines.split(","):
-            {"local": local, "ray": ray, "flower": flower}[engine](given.rounds)
-            events = Path(engine, "events.jsonl").read_text().splitlines()
-            seconds = [json.loads(line)["wall_seconds"] for line in events]
-            rounds = [after - before for before, after in pairwise(seconds)]
-            print(f"{engine:>8}  {statistics.median(rounds):8.3f} s a round", flush=True)
-            found = json.loads(Path(engine, "result.json").read_text())["candidates"][0]
-            digests[engine] = found["weights"]
-    print("the same weights on all of them" if len(set(digests.values())) == 1 else f"DIFFERENT: {digests}")
+        for name in sorted({DATA[method] for method in methods}):
+            atoll("datasets", "export", name, "--names", ",".join(SITES), "--out", f"data/{name}")
+        for method in methods:
+            results = []
+            for engine in engines:
+                run = Path(f"{method}-{engine}")
+                if engine == "flower":
+                    with federation(method) as place:
+                        begin = processor_seconds()
+                        search(method, run, given.rounds, "--federation", place)
+                        taken = (processor_seconds() - begin) / given.rounds
+                        working = f", {taken:.1f} s of processor time{work_seconds(place, given.rounds)}"
+                else:
+                    search(
+                        method,
+                        run,
+                        given.rounds,
+                        "--data",
+                        f"data/{DATA[method]}",
+                        "--workers",
+                        "2",
+                        "--engine",
+                        engine,
+                    )
+                    working = ""
+                events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+                rounds = [after["wall_seconds"] - before["wall_seconds"] for before, after in pairwise(events)]
+                print(f"{method:>8} {engine:>8}  {statistics.median(rounds):8.3f} s a round{working}", flush=True)
+                results.append(result_of(run))
+            same = all(result == results[0] for result in results)
+            print(f"{method:>8} {'the same result on all of them' if same else 'DIFFERENT RESULTS'}", flush=True)
 
 
-def local(rounds: int) -> None:
-    search("local", rounds, "--data", "hospitals", "--workers", "2")
+def result_of(run: Path) -> list[Any]:
+    """What was found: the names of weight files are digests of the weights."""
+    found = json.loads((run / "result.json").read_text())["candidates"]
+    return [(one["id"], one["architecture"], one["weights"], one["objectives"]) for one in found]
 
 
-def ray(rounds: int) -> None:
-    search("ray", rounds, "--data", "hospitals", "--workers", "2", "--engine", "ray")
+def work_seconds(place: str, rounds: int) -> str:
+    """How many tasks the first site did in a round, and how long it worked on them, from its own log."""
+    log = Path(place, "bundles", SITES[0], "work", "tasks.jsonl")
+    tasks = [entry for line in log.read_text().splitlines() if (entry := json.loads(line))["message"] == "task"]
+    seconds = sum(entry.get("milliseconds", 0) for entry in tasks) / 1000
+    return f"; a site: {len(tasks) / rounds:.1f} tasks and {seconds / rounds:.3f} s of work in a round"
 
 
-def flower(rounds: int) -> None:
-    atoll("federation", "init", "federation", "--sites", ",".join(SITES), "--host", "localhost")
-    background = [start("federation", "server", "federation")]
+def processor_seconds() -> float:
+    """Of all processes that this one has started, and of those that they have waited for."""
+    own = os.times()
+    total = own.children_user + own.children_system
+    for pid in descendants(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+@contextmanager
+def federation(method: str) -> Iterator[str]:
+    """A federation of three sites with the data of this method, stopped in the end."""
+    place = f"federation-{method}"
+    atoll("federation", "init", place, "--sites", ",".join(SITES), "--host", "localhost")
+    background = [start("federation", "server", place)]
     try:
         for site in SITES:
-            bundle, data = f"federation/bundles/{site}", f"hospitals/{site}.csv"
-            background.append(start("site", "join", bundle, "--data", data, "--yes"))
-        atoll("federation", "status", "federation", "--wait", "300")
-        search("flower", rounds, "--federation", "federation")
+            (data,) = Path("data", DATA[method]).glob(f"{site}.*")
+            background.append(start("site", "join", f"{place}/bundles/{site}", "--data", str(data), "--yes"))
+        atoll("federation", "status", place, "--wait", "300")
+        yield place
     finally:
         for process in reversed(background):
             process.send_signal(signal.SIGTERM)
@@ -69,8 +122,9 @@ def flower(rounds: int) -> None:
         time.sleep(1)
 
 
-def search(out: str, rounds: int, *options: str) -> None:
-    atoll("run", "fedavg", *options, "--rounds", str(rounds), "--out", out, "--quiet", "--set", "fedavg.hidden=[16]")
+def search(method: str, out: Path, rounds: int, *options: str) -> None:
+    settings = SETTINGS.get(method, ())
+    atoll("run", method, *options, "--rounds", str(rounds), "--out", str(out), "--quiet", *settings)
 
 
 def atoll(*words: str) -> None:

@@ -52,7 +52,7 @@ NEW: dict[str, Any] = {
     **OLD,
     "cli": "atoll.cli.app:main",
     "start": "atoll.run.launch:start",
-    "node_app": "atoll.deploy.flower.node_program:app",
+    "node_app": None,  # a site's worker answers, here in this process
     "on_grid": "atoll.deploy.flower.engine:on_grid",
     "site_file": 'name = "{name}"\nserver = "localhost:8443"\n\n[share]\nlabels = true\n',
     "tables": {"network": "simulation"},
@@ -259,7 +259,7 @@ def run_on_grid(raw: Mapping[str, Any], names: Mapping[str, Any], out: Path, roo
     from flwr.app import Context, RecordDict
 
     write_sites(out, raw["data"]["name"], names["site_file"])
-    app, one_at_a_time = named(names["node_app"]), threading.Lock()
+    app, one_at_a_time = named(names["node_app"]) if names["node_app"] else answer_here, threading.Lock()
 
     def handler(name: str) -> Callable[[Any], Any]:
         own = out / "sites" / name
@@ -282,6 +282,18 @@ def run_on_grid(raw: Mapping[str, Any], names: Mapping[str, Any], out: Path, roo
         named(names["start"])(named(names["resolve"])(experiment), out / "run", **opened)
     finally:
         grid.close()
+
+
+def answer_here(message: Any, context: Any) -> Any:
+    """What the worker of a site answers."""
+    from flwr.app import Message
+
+    from atoll.deploy.flower.frames import content, frame_of
+    from atoll.deploy.site import SiteNode
+    from atoll.deploy.worker import site_of
+
+    kind, frame = message.metadata.message_type.partition(".")[2], frame_of(message)
+    return Message(content(SiteNode(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
 
 
 def grid_class(root: Path, names: Mapping[str, Any]) -> Any:

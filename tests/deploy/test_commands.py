@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from atoll.cli.app import main
+from atoll.deploy import certificates
+from atoll.deploy.control import status, wait_for_sites
+from atoll.deploy.doctor import examine
+from atoll.deploy.layout import Layout
 from atoll.deploy.site_file import read_site
-from deployment import ATOLL, environment, free_ports, run_atoll
+from atoll.errors import SiteError
+from deployment import ATOLL, Program, environment, free_ports, run_atoll
+from refusals import refused
 
 
 @pytest.fixture
@@ -68,6 +77,61 @@ def test_status_and_doctor_of_a_federation_that_does_not_run(federation: Path) -
     assert waited.returncode == 2 and "[sites-not-connected]" in waited.stderr and "north, south" in waited.stderr
     doctor = run_atoll("doctor", "--federation", federation)
     assert doctor.returncode == 2 and "WRONG the server is not running" in doctor.stdout
+
+
+def test_init_says_how_to_get_nginx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("atoll.deploy.proxy.shutil.which", lambda *_, **__: None)
+    for options, wanted, missing in (((), "apt-get install nginx-light", "trusted network."), *NO_PROXY):
+        folder = tmp_path / f"federation{len(options)}"
+        words = ["atoll", "federation", "init", str(folder), "--sites", "a", "--host", "localhost", *options]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr().out
+        assert not ended.value.code and wanted in said and missing not in said
+        lines = [finding.text for finding in examine(folder) if not finding.ok]
+        assert any("nginx" in line for line in lines) == (not options)
+
+
+NO_PROXY = [(("--no-proxy",), "can run code on all sites", "nginx")]
+
+
+def test_waiting_ends_with_the_server(federation: Path) -> None:
+    layout = Layout.open(federation)
+    layout.log.write_text("2026-01-01 starting\n2026-01-01 port 1: cannot be opened\n")
+    with refused(SiteError, "server-ended", "port 1: cannot be opened", layout.log):
+        wait_for_sites(layout, 60, starting=0)
+
+
+def test_a_certificate_that_expires_soon_is_reported(federation: Path) -> None:
+    layout = Layout.open(federation)
+    made = certificates.make_server_certificate(
+        certificates.read_certificate(layout.ca),
+        certificates.read_private_key(layout.server / "ca.key"),
+        certificates.read_private_key(layout.server / "server.key"),
+        layout.host,
+        datetime.now(UTC) - timedelta(days=720),
+    )
+    (layout.server / "server.crt").write_bytes(certificates.certificate_bytes(made))
+    (warning,) = status(layout).warnings
+    assert "server.crt expires on" in warning and "atoll federation renew" in warning
+
+
+def test_status_is_shown_again_and_again(federation: Path, tmp_path: Path) -> None:
+    hello = federation / "state" / "hello"
+    hello.mkdir()
+    work = {"last_task": "2026-01-02 03:04:05 UTC", "tasks": 7, "bytes_down": 2_000_000, "bytes_up": 1000}
+    (hello / "north.json").write_text(json.dumps({"sizes": {"train": 30, "test": 10}, "work": work}))
+    watching = Program(["federation", "status", federation, "--watch", "0.1", "--json"], tmp_path / "out")
+    watching.says("2026-01-02 03:04:05", 60, times=3)
+    watching.process.send_signal(signal.SIGINT)
+    assert watching.ends() == 0
+    first, *_ = watching.text().splitlines()
+    assert json.loads(first)["sites"][0]["hello"]["work"] == work
+    shown = run_atoll("federation", "status", federation).stdout
+    assert all(word in "".join(shown.split()) for word in ("40", "2.0MB", "1.0kB"))
 
 
 def test_joining_shows_asks_and_can_be_declined(federation: Path, tmp_path: Path) -> None:

@@ -91,6 +91,20 @@ def test_a_federation_for_trying_out_listens_on_this_machine_only(tmp_path: Path
     assert [line.strip() for line in text.splitlines() if "listen" in line] == ["listen 127.0.0.1:9443 ssl;"]
 
 
+def test_without_a_proxy_the_superlink_itself_is_reached(tmp_path: Path) -> None:
+    made = create.create_federation(tmp_path / "federation", ["a"], "atoll.example.org", 9443, proxy=False)
+    assert Layout.open(made.folder) == made
+    assert (made.superlink_host, made.superlink_address, made.public_address) == (
+        *("0.0.0.0", "127.0.0.1:9443", "atoll.example.org:9443"),
+    )
+    assert not (made.server / "nginx.conf").exists()
+    assert "whoever reaches port 9443 can run code" in (made.folder / "README.md").read_text()
+    here = create.create_federation(tmp_path / "here", ["a"], "localhost", 9443, proxy=False)
+    assert here.superlink_host == "127.0.0.1"
+    with refused(SiteError, "superlink-port-unused", 9444):
+        create.create_federation(tmp_path / "other", ["a"], "localhost", 9443, 9444, proxy=False)
+
+
 def test_nothing_is_overwritten(layout: Layout, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in layout.folder.rglob("*") if path.is_file()}
     with refused(SiteError, "folder-exists", layout.folder):

@@ -115,7 +115,7 @@ def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_pa
     assert ended.returncode == 2
     assert "[certificate-wrong-authority]" in ended.stderr and len(ended.stderr.splitlines()) == 1
     # Flower's own node, started by hand, does not let itself be talked into it either.
-    command = node_command(bundle, tmp_path)
+    command = node_command(bundle)
     with open(tmp_path / "node.log", "wb") as log:
         node = subprocess.Popen(command, env=flower_environment(tmp_path), stdout=log, stderr=log)
     try:

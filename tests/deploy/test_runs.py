@@ -22,7 +22,7 @@ pytestmark = pytest.mark.deploy
 # Without validation rows a round is one exchange.
 QUICK = ("--set", "fedavg.epochs=1", "--set", "fedavg.test_every=0", "--set", "data.split=[0.8,0.0,0.2]")
 QUICK = (*QUICK, "--set", "fedavg.hidden=[8]", "--set", "engine.wait=60")
-# Far above what an idle machine needs: each message starts a Python that imports torch.
+# Far above what an idle machine needs: each message starts a Python that imports Flower.
 LONG = 600.0
 
 
@@ -89,6 +89,19 @@ def test_a_killed_link_is_survived_or_resumed_to_the_same_result(
     assert outcome(load(run)) == whole
 
 
+def test_killed_workers_change_nothing(joined: Deployment, whole: dict[str, Any], tmp_path: Path) -> None:
+    """One before its task, one perhaps during it: the node starts them again and the tasks are done."""
+    run = tmp_path / "run"
+    program = Program(arguments(joined, run, 2), tmp_path / "run.out")
+    for site, rounds in (("north", 0), ("south", 1)):
+        reaches(program, run, rounds)
+        (worker,) = named(joined.programs[site].process.pid, "atoll.deploy.worker")
+        os.kill(worker, signal.SIGKILL)
+        joined.programs[site].says("the worker ended (signal SIGKILL) and is restarted", 60)
+    assert program.ends(LONG) == 0, program.text()
+    assert outcome(load(run)) == whole
+
+
 def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined: Deployment, tmp_path: Path) -> None:
     run = tmp_path / "run"
     program = Program(arguments(joined, run, 14, "--set", "engine.quorum=0.6"), tmp_path / "run.out")
@@ -135,7 +148,7 @@ def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: 
 
 
 def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_path: Path) -> None:
-    """A million steps within a twentieth of a second: `west` gives up, its process ends, and the round goes on."""
+    """A million steps within a twentieth of a second: `west` gives up, its worker is replaced, the round goes on."""
     file = joined.layout.bundles / "west" / "site.toml"
     before = file.read_text()
     file.write_text(re.sub(r"(?m)^minutes = .*$", "minutes = 0.001", before))
@@ -149,6 +162,7 @@ def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_p
     replies = event["ledger"]["replies"]
     assert (replies["used"], replies["failed"]) == (2, 1)
     joined.programs["west"].says("took longer than limits.minutes = 0.001 allows", 60)
+    joined.programs["west"].says("the worker ended (exit code 0) and is restarted", 60)
     wait_for(lambda: not named(joined.programs["west"].process.pid, "flwr-clientapp"), 60)
 
 

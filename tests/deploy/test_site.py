@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -177,6 +178,41 @@ def test_a_tensor_that_is_not_what_its_name_says_is_not_held(tmp_path: Path) -> 
     lying.know({"b": "0" * 32})
     folder.keep({"y": lying}, ["0" * 32])
     assert folder.get("0" * 32) is None and folder.missed == {"0" * 32}
+
+
+def test_tensors_stay_in_memory_while_their_files_are_there(tmp_path: Path) -> None:
+    folder = TensorFolder(tmp_path)
+    tensors = Tensors({"a": np.arange(3, dtype=np.float32)})
+    digest = tensors.digest("a")
+    folder.keep({"x": tensors}, [digest])
+    assert folder[digest] is tensors["a"] and TensorFolder(tmp_path)[digest] is not tensors["a"]
+    (tmp_path / f"{digest}.npy").unlink()
+    assert folder.get(digest) is None, "another process could not go on from here"
+    folder.keep({"x": tensors}, [digest])
+    folder.keep({}, [])
+    assert list(folder) == [] and folder.get(digest) is None
+
+
+def test_a_full_disk_is_named_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(MemoryFolder, "write", full)
+    answer = ask(node(tmp_path), letter())
+    assert answer["error"] == f"site '{NAME}': no space is left on the disk of {tmp_path}; free some there"
+
+
+def test_data_stays_in_memory_for_one_preparation(tmp_path: Path) -> None:
+    loaded: list[Payload] = []
+
+    def load(site: Site, _: Path, preparation: Payload) -> Any:
+        loaded.append(preparation)
+        return DATA.client(site.name)
+
+    site = SiteNode(Site(NAME, tmp_path / "data", tmp_path), load)
+    for preparation in ({"a": 1}, {"a": 1}, {"a": 2}):
+        assert ask(site, letter(preparation=preparation))["error"] is None
+    assert loaded == [{"a": 1}, {"a": 2}]
 
 
 def test_versions_of_memory(tmp_path: Path) -> None:

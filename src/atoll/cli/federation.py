@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,12 +17,12 @@ from rich.table import Table
 from atoll.cli.console import Json, out_console, tell, tell_json
 from atoll.deploy.layout import PORT
 from atoll.errors import SiteError
-from atoll.report.terminal import cell
+from atoll.report.terminal import amount, cell
 
 if TYPE_CHECKING:
     from atoll.dashboard.pages import FederationState
     from atoll.deploy.bundle import Bundle
-    from atoll.deploy.control import RunInfo, SiteStatus
+    from atoll.deploy.control import RunInfo, SiteStatus, Status
     from atoll.deploy.data_check import SiteCheck
 
 
@@ -58,15 +60,28 @@ def init(
     superlink_port: Annotated[
         int | None, typer.Option(help="A port for this machine's own use; default: PORT + 1.")
     ] = None,
+    proxy: Annotated[
+        bool, typer.Option(help="Sites reach a proxy (nginx). Without it everybody in the network must be trusted.")
+    ] = True,
 ) -> None:
     """Make a federation: authority, certificates, keys, the proxy's configuration and a bundle for every site."""
-    from atoll.deploy.create import create_federation
+    from atoll.deploy.create import create_federation, ports_note
+    from atoll.deploy.proxy import find_nginx
 
     names = [name.strip() for name in sites.split(",")]
-    layout = create_federation(folder, names, host, port, superlink_port)
+    layout = create_federation(folder, names, host, port, superlink_port, proxy)
     tell(f"made {folder} for {len(names)} sites that reach {layout.public_address}")
     bundles = ", ".join(str(folder / "bundles" / name) for name in names)
     tell(f"give each site its folder over a secure channel: {bundles}")
+    if proxy:
+        try:
+            find_nginx()
+        except SiteError as problem:
+            tell(
+                f"before the server can start: {problem}; or make the federation with --no-proxy for a trusted network"
+            )
+    else:
+        tell(" ".join(ports_note(layout).removeprefix("- ").split()))
     tell(f"start the server with: atoll federation server {folder}")
 
 
@@ -88,24 +103,26 @@ def server(
 def status(
     folder: Folder,
     wait: Annotated[float, typer.Option(help="Seconds to wait until all sites are connected.")] = 0.0,
+    watch: Annotated[
+        float, typer.Option(help="Show it again every so many seconds, until Ctrl-C; with --json, a line each time.")
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Which sites belong, who is connected and since when not, their versions, and the runs."""
+    """Which sites belong, who is connected and since when not, their last task, bytes, versions, and the runs."""
+    from atoll.deploy.control import status as ask
     from atoll.deploy.control import wait_for_sites
     from atoll.deploy.layout import Layout
 
-    now = wait_for_sites(Layout.open(folder), wait)
-    if as_json:
-        tell_json(asdict(now))
-    else:
-        if now.note:
-            tell(now.note)
-        table = Table("site", "state", "last seen", "rows", "versions")
-        for site in now.sites:
-            table.add_row(*map(cell, _site_words(site)))
-        out_console.print(table)
-        for run in now.runs:
-            tell(_run_words(run))
+    layout = Layout.open(folder)
+    now = wait_for_sites(layout, wait)
+    if watch:
+        with foreground() as stop:
+            while not stop():
+                tell(json.dumps(asdict(now), default=str)) if as_json else _show_status(now)
+                _pause(watch, stop)
+                now = ask(layout)
+        return
+    tell_json(asdict(now)) if as_json else _show_status(now)
     absent = [site.name for site in now.sites if site.state != "online"]
     if wait and absent:
         raise SiteError(
@@ -114,10 +131,31 @@ def status(
         )
 
 
+def _pause(seconds: float, stop: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not stop():
+        time.sleep(0.1)
+
+
+def _show_status(now: Status) -> None:
+    for line in (now.note, *now.warnings):
+        if line:
+            tell(line)
+    table = Table("site", "state", "last seen", "rows", "last task", "sent", "received", "versions")
+    for site in now.sites:
+        name, state, seen, rows, versions = _site_words(site)
+        work = site.hello.get("work", {})
+        traffic = (amount(work[key]) if key in work else "" for key in ("bytes_up", "bytes_down"))
+        table.add_row(*map(cell, (name, state, seen, rows, work.get("last_task", ""), *traffic, versions)))
+    out_console.print(table)
+    for run in now.runs:
+        tell(_run_words(run))
+
+
 def _site_words(site: SiteStatus) -> tuple[str, str, str, str, str]:
     seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
-    rows = str(sum(site.hello.get("sizes", {}).values()) or "")
-    versions = ", ".join(f"{name} {text}" for name, text in site.hello.get("versions", {}).items())
+    rows = str(sum((site.hello.get("sizes") or {}).values()) or "")
+    versions = ", ".join(f"{name} {text}" for name, text in (site.hello.get("versions") or {}).items())
     return site.name, site.state, seen, rows, versions
 
 
@@ -163,6 +201,26 @@ def renew(folder: Folder) -> None:
 
     renew_certificate(Layout.open(folder))
     tell(f"renewed; restart the server: atoll federation server {folder}")
+
+
+UnitFolder = Annotated[
+    Path | None, typer.Option("--out", help="The folder of the unit; default: where systemd looks for this user's.")
+]
+
+
+@app.command()
+def install(folder: Folder, out: UnitFolder = None) -> None:
+    """Write a systemd unit that runs the server for this user, and say how to start it."""
+    from atoll.deploy.layout import Layout
+    from atoll.deploy.units import install_server, user_units
+
+    _installed(install_server(Layout.open(folder), out or user_units()))
+
+
+def _installed(unit: Path) -> None:
+    tell(f"wrote {unit}")
+    tell(f"start it with: systemctl --user daemon-reload && systemctl --user enable --now {unit.name}")
+    tell("to run it without a login: loginctl enable-linger")
 
 
 def examine(place: Path, data: Path | None) -> int:
@@ -220,6 +278,28 @@ def join(
     answer_labels(bundle.file, allowed)
     with foreground() as stop:
         run_node(bundle, data.resolve(), tell, stop, label=label)
+
+
+@site_app.command("install")
+def install_unit(
+    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that the operator gave to this site.")],
+    data: Annotated[Path, typer.Option(help="This site's data: a folder with one CSV or NPZ file, or images.")],
+    label: Annotated[str, typer.Option(help="The column of the class, for the check of the data.")] = "label",
+    share_labels: Annotated[
+        bool | None, typer.Option(help="May the number of rows per class leave this site? As before if not given.")
+    ] = None,
+    out: UnitFolder = None,
+) -> None:
+    """Check the data, show what will be shared, and write a systemd unit that stays connected for this user."""
+    from atoll.deploy.bundle import Bundle
+    from atoll.deploy.data_check import look
+    from atoll.deploy.site_file import answer_labels
+    from atoll.deploy.units import install_site, user_units
+
+    bundle = Bundle.open(folder)
+    _show_summary(bundle, look(data, label, bundle.site.name))
+    answer_labels(bundle.file, _labels(bundle, share_labels, yes=True))
+    _installed(install_site(bundle, data.resolve(), label, out or user_units()))
 
 
 def _show_summary(bundle: Bundle, found: SiteCheck) -> None:

@@ -72,8 +72,8 @@ elsewhere.
 3. Read `site.toml` and set its limits to what you want to allow. Only you can change this file.
 4. `atoll doctor --federation FOLDER --data DATA` checks that everything is in place (FOLDER: this folder).
 5. `atoll site join FOLDER --data DATA`, or `./join.sh DATA`: checks your data, shows what will be shared, asks you to
-   confirm, and stays connected until you stop it with Ctrl-C. A node that dies is restarted. To run it permanently, let
-   your system's service manager start it with `--yes`.
+   confirm, and stays connected until you stop it with Ctrl-C. A node that dies is restarted. To run it permanently,
+   `atoll site install FOLDER --data DATA` writes a systemd unit.
 
 What leaves your site: the names of columns and classes, the number of rows, sums for a common scaling (if the
 experiment needs one), and updates of models trained on your rows. Rows per class leave only if you agree.

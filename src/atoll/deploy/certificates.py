@@ -20,6 +20,9 @@ from atoll.errors import SiteError
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 730
+NEW_FEDERATION = "make a new federation and new bundles: atoll federation init"  # hints
+RENEW = "renew it: atoll federation renew {}"
+SOON = timedelta(days=30)  # a certificate that expires within this time is reported
 EARLIER = timedelta(days=1)  # clocks differ: a certificate is valid one day before it is made
 
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -77,6 +80,26 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise SiteError(
             f"{path}: not a readable certificate ({problem}); restore it", code="certificate-unreadable"
         ) from None
+
+
+def validity_fault(path: Path, hint: str) -> str | None:
+    """What is wrong with a certificate's dates: it must be valid today and for 30 more days. None: nothing.
+
+    A slow clock makes a certificate appear to be from the future.
+    """
+    try:
+        certificate = read_certificate(path)
+    except SiteError as problem:
+        return str(problem)
+    now = datetime.now(UTC)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        return f"{path} expired on {end:%Y-%m-%d}; {hint}"
+    if now < begin:
+        return f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it"
+    if now > end - SOON:
+        return f"{path} expires on {end:%Y-%m-%d}; {hint}"
+    return None
 
 
 def read_private_key(path: Path) -> PrivateKey:

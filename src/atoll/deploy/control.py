@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from atoll.deploy.certificates import public_point
+from atoll.deploy.certificates import NEW_FEDERATION, RENEW, public_point, validity_fault
 from atoll.deploy.layout import Layout
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
 from atoll.store.lock import owner
+
+STARTING = 30.0  # seconds for a server that was started a moment ago to appear
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,17 @@ class Status:
     sites: list[SiteStatus]
     runs: list[RunInfo]
     note: str = ""
+    warnings: list[str] = field(default_factory=list)  # about certificates
 
 
 def status(layout: Layout) -> Status:
     """The state of the federation. A server that is not running is no error: the note says so."""
+    hints = {layout.ca: NEW_FEDERATION, layout.server / "server.crt": RENEW.format(layout.folder)}
+    faults = [validity_fault(path, hint) for path, hint in hints.items()]
+    return replace(_status(layout), warnings=[f"WARNING: {fault}" for fault in faults if fault])
+
+
+def _status(layout: Layout) -> Status:
     hellos = {name: read_hello(layout, name) for name in layout.sites}
     if owner(layout.state) is None:
         start = f"not running; start it with: atoll federation server {layout.folder}"
@@ -173,14 +182,34 @@ def status(layout: Layout) -> Status:
     return Status(True, sites, runs)
 
 
-def wait_for_sites(layout: Layout, seconds: float) -> Status:
-    """The status when all sites are online, or after this time."""
-    end = time.monotonic() + seconds
+def wait_for_sites(layout: Layout, seconds: float, starting: float = STARTING) -> Status:
+    """The status when all sites are online, or after this time.
+
+    A server that has ended, or that does not start within `starting` seconds, ends the wait with a `SiteError`.
+    """
+    begin = time.monotonic()
+    ran = False
     while True:
         now = status(layout)
-        if (now.sites and all(site.state == "online" for site in now.sites)) or time.monotonic() > end:
+        ran = ran or now.running
+        waited = time.monotonic() - begin
+        if (now.sites and all(site.state == "online" for site in now.sites)) or waited > seconds:
             return now
+        if not now.running and (ran or waited > starting):
+            what = "has ended" if ran else f"has not started within {starting:g} s"
+            raise SiteError(
+                f"the server {what}; {_last_words(layout)}; start it with: atoll federation server {layout.folder}",
+                code="server-ended",
+            )
         time.sleep(1.0)
+
+
+def _last_words(layout: Layout, lines: int = 3) -> str:
+    try:
+        said = layout.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    except OSError:
+        said = []
+    return f"its last words in {layout.log}: {' | '.join(said)}" if said else f"it has written nothing to {layout.log}"
 
 
 def read_hello(layout: Layout, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from atoll.config import to_toml
@@ -28,8 +29,6 @@ README = """\
   read it.
 - `atoll federation add {folder} NAME` makes a bundle for a new site. `atoll federation remove {folder} NAME` removes a
   site permanently. Both work while the server runs.
-- Port {port} must be reachable from outside. Port {superlink_port} must not be: whoever reaches it can run code on all
-  sites.
 """
 
 START = """\
@@ -40,23 +39,44 @@ exec atoll federation server "$(dirname "$0")"
 
 
 def create_federation(
-    folder: Path, sites: Sequence[str], host: str, port: int, superlink_port: int | None = None
+    folder: Path, sites: Sequence[str], host: str, port: int, superlink_port: int | None = None, proxy: bool = True
 ) -> Layout:
-    """Create a federation's directory: certificates, keys, the proxy's configuration, one bundle per site."""
+    """Create a federation's directory: certificates, keys, the proxy's configuration, one bundle per site.
+
+    Without a proxy the SuperLink itself listens on `port`.
+    """
     check_names(sites)
     check_host(host)
-    inner = port + 1 if superlink_port is None else superlink_port
+    if not proxy and superlink_port is not None:
+        raise SiteError(
+            f"--superlink-port {superlink_port}: without a proxy the SuperLink listens on --port; leave it out",
+            code="superlink-port-unused",
+        )
+    inner = port if not proxy else port + 1 if superlink_port is None else superlink_port
     for number in (port, inner):
         check_port(number)
-    if port == inner:
+    if proxy and port == inner:
         raise SiteError(f"--superlink-port {inner}: the same as --port; choose another port", code="ports-equal")
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise SiteError(f"{folder}: already exists and is not overwritten; choose another folder", code="folder-exists")
-    layout = Layout(folder.resolve(), host, port, inner)
+    layout = Layout(folder.resolve(), host, port, inner, proxy)
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
     with _temporary(folder.resolve()) as temporary:
-        _fill(Layout(temporary, host, port, inner), sites, layout.folder)
+        _fill(replace(layout, folder=temporary), sites, layout.folder)
     return layout
+
+
+def ports_note(layout: Layout) -> str:
+    """Who may reach which port."""
+    if layout.proxy:
+        return (
+            f"- Port {layout.port} must be reachable from outside. Port {layout.superlink_port} must not be: whoever "
+            "reaches it can\n  run code on all sites.\n"
+        )
+    return (
+        f"- There is no proxy: whoever reaches port {layout.port} can run code on all sites. Keep this federation in a "
+        "network\n  whose every user you trust.\n"
+    )
 
 
 def add_site(layout: Layout, name: str) -> Path:
@@ -103,17 +123,20 @@ def _fill(layout: Layout, sites: Sequence[str], final: Path) -> None:
     layout.ca.write_bytes(certificates.certificate_bytes(root))
     (layout.server / "server.crt").write_bytes(certificates.certificate_bytes(certificate))
     certificates.write_secret(layout.server / "superexec.secret", secrets.token_bytes(32))
-    proxy = configuration(layout.port, layout.superlink_port, everywhere=not is_local(layout.host))
-    (layout.server / "nginx.conf").write_text(proxy, encoding="utf-8")
+    if layout.proxy:
+        proxy = configuration(layout.port, layout.superlink_port, everywhere=not is_local(layout.host))
+        (layout.server / "nginx.conf").write_text(proxy, encoding="utf-8")
     for name in sites:
         _enrol(layout, name)
     ports = {"port": layout.port, "superlink_port": layout.superlink_port}
-    readme = README.format(address=layout.public_address, folder=final, **ports)
+    readme = README.format(address=layout.public_address, folder=final) + ports_note(layout)
     (layout.folder / "README.md").write_text(readme, encoding="utf-8")
     script = layout.folder / "start-server.sh"
     script.write_text(START, encoding="utf-8")
     os.chmod(script, 0o755)
-    (layout.folder / "federation.toml").write_text(to_toml({"host": layout.host, **ports}), encoding="utf-8")
+    (layout.folder / "federation.toml").write_text(
+        to_toml({"host": layout.host, **ports, "proxy": layout.proxy}), encoding="utf-8"
+    )
 
 
 def _enrol(layout: Layout, name: str) -> None:

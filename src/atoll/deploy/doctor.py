@@ -8,10 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-from cryptography import x509
 
 from atoll.deploy import certificates, proxy
 from atoll.deploy.bundle import Bundle, differences, installed
@@ -22,7 +19,6 @@ from atoll.deploy.probe import certificate_fault, clock_fault, reach
 from atoll.errors import AtollError, DataError, SiteError
 from atoll.store.lock import owner
 
-SOON = timedelta(days=30)
 LITTLE_SPACE = 1_000_000_000  # bytes
 
 
@@ -52,12 +48,9 @@ def examine(place: Path, data: Path | None = None) -> list[Finding]:
 
 def _examine_server(layout: Layout) -> Iterator[Finding]:
     yield from _packages({}, "server")
-    try:
-        yield Finding(True, f"nginx is {proxy.find_nginx()}")
-    except SiteError as problem:
-        yield Finding(False, str(problem))
-    yield _certificate(layout.ca, "make a new federation and new bundles: atoll federation init")
-    yield _certificate(layout.server / "server.crt", f"renew it: atoll federation renew {layout.folder}")
+    yield _proxy(layout)
+    yield _certificate(layout.ca, certificates.NEW_FEDERATION)
+    yield _certificate(layout.server / "server.crt", certificates.RENEW.format(layout.folder))
     for name in ("ca.key", "server.key", "superexec.secret"):
         yield _private(layout.server / name)
     yield _space(layout.folder)
@@ -69,6 +62,21 @@ def _examine_server(layout: Layout) -> Iterator[Finding]:
     yield Finding(fault is None, fault.text if fault else f"the SuperLink answers on {layout.superlink_address}")
     yield from _connection(layout.host, layout.port, layout.ca, clock=False)
     yield from _sites(layout)
+
+
+def _proxy(layout: Layout) -> Finding:
+    """nginx is needed to start the server, unless the federation has no proxy; a running one may have another."""
+    if not layout.proxy:
+        return Finding(True, f"no proxy: whoever reaches port {layout.port} can run code on all sites")
+    try:
+        return Finding(True, f"nginx is {proxy.find_nginx()}")
+    except SiteError as problem:
+        running = owner(layout.state) is not None
+        return (
+            Finding(True, "nginx is not installed here, and the server runs without it")
+            if running
+            else Finding(False, str(problem))
+        )
 
 
 def _hellos(layout: Layout) -> Iterator[Finding]:
@@ -169,22 +177,12 @@ def _connection(host: str, port: int, ca: Path, clock: bool) -> Iterator[Finding
 
 
 def _certificate(path: Path, hint: str) -> Finding:
-    """Is it valid today and for 30 more days? A slow clock makes a certificate appear to be from the future."""
-    try:
-        certificate: x509.Certificate = certificates.read_certificate(path)
-    except SiteError as problem:
-        return Finding(False, str(problem))
-    now = datetime.now(UTC)
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if now > end:
-        return Finding(False, f"{path} expired on {end:%Y-%m-%d}; {hint}")
-    if now < begin:
-        return Finding(
-            False, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it"
-        )
-    if now > end - SOON:
-        return Finding(False, f"{path} expires on {end:%Y-%m-%d}; {hint}")
-    return Finding(True, f"{path.name} is valid until {end:%Y-%m-%d}")
+    fault = certificates.validity_fault(path, hint)
+    if fault:
+        return Finding(False, fault)
+    return Finding(
+        True, f"{path.name} is valid until {certificates.read_certificate(path).not_valid_after_utc:%Y-%m-%d}"
+    )
 
 
 def _private(path: Path) -> Finding:

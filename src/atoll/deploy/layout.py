@@ -26,6 +26,7 @@ class Layout:
     host: str
     port: int
     superlink_port: int
+    proxy: bool = True  # False: sites reach the SuperLink itself, which only a trusted network allows
 
     @classmethod
     def open(cls, folder: Path) -> Layout:
@@ -33,7 +34,10 @@ class Layout:
         path = folder / "federation.toml"
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-            layout = cls(folder.resolve(), table["host"], table["port"], table["superlink_port"])
+            proxy = table.get("proxy", True)
+            if type(proxy) is not bool:
+                raise ValueError(f"proxy = {proxy!r} is neither true nor false")
+            layout = cls(folder.resolve(), table["host"], table["port"], table["superlink_port"], proxy)
         except FileNotFoundError:
             raise SiteError(
                 f"{folder}: no federation here (no federation.toml); create one with: atoll federation init {folder}",
@@ -75,18 +79,29 @@ class Layout:
         return self.folder / "logs"
 
     @property
+    def log(self) -> Path:
+        """What the server says, also after it has ended."""
+        return self.logs / "server.log"
+
+    @property
     def flower_home(self) -> Path:
         """Flower's own folder, shared by all processes on the server."""
         return self.state / "flower"
 
     @property
     def superlink_address(self) -> str:
-        """Where the SuperLink listens: on the loopback only, because its control interface has no authentication."""
+        """Where this machine reaches the SuperLink."""
         return f"127.0.0.1:{self.superlink_port}"
 
     @property
+    def superlink_host(self) -> str:
+        """Where the SuperLink listens: behind a proxy on the loopback only, because its control interface has no
+        authentication."""
+        return "127.0.0.1" if self.proxy or is_local(self.host) else "0.0.0.0"
+
+    @property
     def public_address(self) -> str:
-        """Where sites reach the proxy."""
+        """Where sites reach the proxy, or the SuperLink where there is none."""
         return join_address(self.host, self.port)
 
     @property

@@ -1,14 +1,16 @@
-"""Keeps a site's node connected: what `atoll site join` does after its questions."""
+"""Keeps a site's node connected and its worker running: what `atoll site join` does after its questions."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from atoll.deploy import certificates
 from atoll.deploy.bundle import Bundle
 from atoll.deploy.layout import join_address, split_address
 from atoll.deploy.probe import probe, reach
@@ -16,10 +18,13 @@ from atoll.deploy.supervisor import LogReader, Part, Say, flower_environment, fl
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
 from atoll.store.lock import hold
+from atoll.training.determinism import ENVIRONMENT
 
 BEAT = 0.2
 LOOK = 15.0  # seconds between checks whether the server can be reached
 AGAIN = 10.0  # seconds between attempts to reach a server that does not answer
+# What is seen of a server while it or a proxy before it is starting.
+STARTING = frozenset({"server-unreachable", "tls-failed", "not-our-server"})
 REFUSED = 305  # Flower's exit code of a node that the SuperLink refuses
 # A killed node counts as connected for two heartbeats of 30 s; its successor is refused until then.
 PATIENCE = 100.0
@@ -41,41 +46,53 @@ def run_node(
     with hold(bundle.work, f"the node of site '{bundle.site.name}'"):
         (bundle.work / "flower").mkdir(exist_ok=True)
         replace_file(bundle.work / "joined.json", json.dumps({"data": str(data), "label": label}).encode())
+        fault = certificates.validity_fault(bundle.ca, "ask the operator for a new bundle")
+        if fault:
+            say(f"WARNING: {fault}")
         if not _await_server(bundle, say, stop):
             return
         environment = flower_environment(bundle.work / "flower")
-        part = Part("node", lambda: command(bundle, data), environment, bundle.work, bundle.log, first_pause=5.0)
+        part = Part("node", lambda: command(bundle), environment, bundle.work, bundle.log, first_pause=5.0)
+        own = worker_command(bundle, data)
+        worker = Part("worker", lambda: own, environment | ENVIRONMENT, bundle.work, bundle.log, first_pause=0.2)
         try:
-            _Watch(bundle, part, say, patience).run(stop)
+            _Watch(bundle, part, worker, say, patience).run(stop)
         finally:
             say("leaving")
             part.stop()
+            worker.stop()
     say("disconnected; all processes of this site have ended")
 
 
-def command(bundle: Bundle, data: Path) -> list[str]:
+def command(bundle: Bundle) -> list[str]:
     """The command of Flower's node for this site. Its own interface is on the loopback, on a free port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    facts = {"name": bundle.site.name, "data": data, "folder": bundle.work, "site": bundle.file}
     return [
         flower_program("flower-supernode"),
         *("--root-certificates", str(bundle.ca), "--auth-supernode-private-key", str(bundle.key)),
         *("--superlink", bundle.site.server, "--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", " ".join(f"{key}={json.dumps(str(value))}" for key, value in facts.items())),
+        *("--node-config", f"folder={json.dumps(str(bundle.work))}"),
     ]
 
 
+def worker_command(bundle: Bundle, data: Path) -> list[str]:
+    """The command of this site's resident worker."""
+    facts = {"name": bundle.site.name, "data": data, "folder": bundle.work, "site": bundle.file}
+    plain = json.dumps({key: str(value) for key, value in facts.items()})
+    return [sys.executable, "-m", "atoll.deploy.worker", plain]
+
+
 def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
-    """Wait for a server that is not running yet; refuse a wrong one. False if `stop` came first."""
+    """Wait for a server or proxy that is not running yet; refuse a wrong one. False if `stop` came first."""
     host, port = split_address(bundle.site.server)
     reported = False
     while not stop():
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
-        if fault.code != "server-unreachable":
+        if fault.code not in STARTING:
             raise SiteError(fault.text, code=fault.code)
         if not reported:
             say(f"{fault.text}; trying again every {AGAIN:g} s")
@@ -85,10 +102,10 @@ def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
 
 
 class _Watch:
-    """Keeps the node running and reports what happens to it."""
+    """Keeps the node and its worker running and reports what happens to them."""
 
-    def __init__(self, bundle: Bundle, part: Part, say: Say, patience: float) -> None:
-        self.bundle, self.part, self.say, self.patience = bundle, part, say, patience
+    def __init__(self, bundle: Bundle, part: Part, worker: Part, say: Say, patience: float) -> None:
+        self.bundle, self.part, self.worker, self.say, self.patience = bundle, part, worker, say, patience
         self.address = split_address(bundle.site.server)
         self.follower = LogReader.at_end(bundle.log)
         self.reachable = True
@@ -99,9 +116,12 @@ class _Watch:
 
     def run(self, stop: Stop) -> None:
         self.say(f"starting; log in {self.bundle.log}")
+        self.worker.start()
         self.part.start()
         while not stop():
             died = self.part.poll()
+            if self.worker.poll():
+                self.say(f"the worker ended ({how(self.worker.code)}) and is restarted; see {self.bundle.log}")
             for line in self.follower.lines():
                 self._read(line)
             if died:

@@ -1,8 +1,8 @@
 """What a site's node stores on its own disk between tasks: tensors that it received, and the client's memory.
 
-Each task runs in a new process, so nothing can stay in a process's memory. Tensors are named by content and verified
-when read; a damaged or missing one is requested again. A client's memory is stored in versions, each named by the task
-that wrote it: a task names the version that it starts from, so repeating it gives the same reply.
+Its worker may be restarted between two tasks, so whatever a task needs is on the disk. Tensors are named by content and
+verified when read; a damaged or missing one is requested again. A client's memory is stored in versions, each named by
+the task that wrote it: a task names the version that it starts from, so repeating it gives the same reply.
 """
 
 from __future__ import annotations
@@ -34,19 +34,26 @@ class MemoryLost(AtollError):
 
 
 class TensorFolder(Mapping[str, Array]):
-    """Tensors by digest, one file each. Missing and damaged ones count as absent; `missed` lists those looked up."""
+    """Tensors by digest, one file each. Missing and damaged ones count as absent; `missed` lists those looked up.
+
+    What this object has verified stays in memory for as long as its file is there.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.missed: set[str] = set()
+        self._held: dict[str, Array] = {}
 
     def __getitem__(self, digest: str) -> Array:
-        path = self._folder / f"{digest}.npy"
+        path = self.folder / f"{digest}.npy"
+        if digest in self._held and path.exists():
+            return self._held[digest]
         if DIGEST.fullmatch(digest):
             try:
                 array: Array = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
                 if content_name(array) == digest:
+                    self._held[digest] = array
                     return array
                 path.unlink()
             except (OSError, ValueError, EOFError):
@@ -55,10 +62,10 @@ class TensorFolder(Mapping[str, Array]):
         raise KeyError(digest)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(path.stem for path in self._folder.glob("*.npy")))
+        return iter(sorted(path.stem for path in self.folder.glob("*.npy")))
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._folder.glob("*.npy"))
+        return sum(1 for _ in self.folder.glob("*.npy"))
 
     def __bool__(self) -> bool:
         return True  # an empty folder is not the same as no folder: lookups must reach `missed`
@@ -66,18 +73,22 @@ class TensorFolder(Mapping[str, Array]):
     def keep(self, payload: Payload, wanted: Iterable[str]) -> None:
         """Store exactly these tensors: new ones are taken from the payload, all others are deleted."""
         names = set(wanted)
+        self._held = {digest: array for digest, array in self._held.items() if digest in names}
+        self.folder.mkdir(parents=True, exist_ok=True)
         held = set(self)
         for digest in held - names:
-            (self._folder / f"{digest}.npy").unlink(missing_ok=True)
+            (self.folder / f"{digest}.npy").unlink(missing_ok=True)
         for owner, name in wire.take_apart(payload).tensors:
             digest = owner.digest(name)
             if digest in names and digest not in held and DIGEST.fullmatch(digest):
                 buffer = io.BytesIO()
                 np.save(buffer, owner[name], allow_pickle=False)
-                aside = self._folder / f".{digest}.new"
+                aside = self.folder / f".{digest}.new"
                 aside.write_bytes(buffer.getvalue())  # not flushed: an incomplete file is detected when read
-                os.replace(aside, self._folder / f"{digest}.npy")
+                os.replace(aside, self.folder / f"{digest}.npy")
                 held.add(digest)
+                if content_name(owner[name]) == digest:
+                    self._held[digest] = owner[name]
 
 
 class MemoryFolder:

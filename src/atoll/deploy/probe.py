@@ -22,7 +22,7 @@ AHEAD, BEHIND = 5.0, 305.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the connection to the server. Only `server-unreachable` may be solved by waiting."""
+    """What is wrong with the connection to the server. `node.py` says which may be solved by waiting."""
 
     code: str  # of the `SiteError` that it becomes
     text: str

@@ -6,10 +6,11 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from atoll.config import to_toml
-from atoll.deploy import proxy
+from atoll.deploy import certificates, proxy
 from atoll.deploy.control import Control, synchronise
 from atoll.deploy.layout import Layout
 from atoll.deploy.supervisor import Part, Say, flower_environment, flower_program, how
@@ -24,18 +25,38 @@ Stop = Callable[[], bool]
 
 
 def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None:
-    """Run the federation's server in the foreground until `stop` returns True."""
+    """Run the federation's server in the foreground until `stop` returns True. What it says is also in its log."""
+    with_proxy = with_proxy and layout.proxy
     parts = _parts(layout, with_proxy)
+
+    def tell(text: str) -> None:
+        say(text)
+        with open(layout.log, "a", encoding="utf-8") as file:
+            file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
+
     with hold(layout.state, f"the server of {layout.folder}"):
-        _check_ports(layout, with_proxy)
-        _prepare(layout)
         try:
-            _run(layout, parts, say, stop)
+            _check_ports(layout, with_proxy)
+            _prepare(layout)
+            for path, hint in (
+                (layout.ca, certificates.NEW_FEDERATION),
+                (layout.server / "server.crt", certificates.RENEW.format(layout.folder)),
+            ):
+                fault = certificates.validity_fault(path, hint)
+                if fault:
+                    tell(f"WARNING: {fault}")
+            if not layout.proxy:
+                tell(f"WARNING: no proxy; whoever reaches port {layout.port} can run code on all sites")
+            _run(layout, parts, tell, stop)
+        except SiteError as problem:
+            with open(layout.log, "a", encoding="utf-8") as file:
+                file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {problem}\n")
+            raise
         finally:
-            say("stopping")
+            tell("stopping")
             for part in reversed(parts):
                 part.stop()
-    say("stopped")
+    tell("stopped")
 
 
 def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
@@ -43,7 +64,7 @@ def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
     secret = str(layout.server / "superexec.secret")
     superlink = [
         flower_program("flower-superlink"),
-        *("--isolation", "process", "--host", "127.0.0.1", "--port", str(layout.superlink_port)),
+        *("--isolation", "process", "--host", layout.superlink_host, "--port", str(layout.superlink_port)),
         *("--ssl-ca-certfile", str(layout.ca)),
         *("--ssl-certfile", str(layout.server / "server.crt")),
         *("--ssl-keyfile", str(layout.server / "server.key")),

@@ -1,16 +1,19 @@
 """A site's side of a real federation, independent of the transport: hello, preparation, tasks.
 
 A site is one client. It reads its own files, does the server's tasks on them, and replies; its rows and its memory stay
-on its disk. Every task is checked against the site's own limits first. Each message may be handled by a new process:
-all state is in the site's folder.
+on its disk. Every task is checked against the site's own limits first. What a `SiteNode` holds in memory saves time
+only: all state is in the site's folder, and another process may go on from there.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
+import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ class TookTooLong(Exception):
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """What `work` returns or raises; `TookTooLong` after the time limit. A thread cannot be stopped, so `work`
-    then continues until the process ends, as a node's does after each task."""
+    then continues until the process ends, which the caller must see to."""
     results: list[Result] = []
     problems: list[BaseException] = []
 
@@ -58,6 +61,32 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     if not results:
         raise TookTooLong
     return results[0]
+
+
+WORKING_MEMORY = 1_000_000_000  # bytes besides limits.memory, for activations, batches and the reply
+
+
+@contextmanager
+def memory_ceiling(extra: int) -> Iterator[None]:
+    """In this block the process can take this many bytes more than it has now; the kernel refuses more."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[5]) * resource.getpagesize()
+    ceiling = taken + extra
+    for limit in before:
+        ceiling = ceiling if limit == resource.RLIM_INFINITY else min(ceiling, limit)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def lacks_memory(problem: BaseException) -> bool:
+    """Whether an allocation was refused: torch raises a RuntimeError of its own."""
+    return isinstance(problem, MemoryError) or (
+        isinstance(problem, RuntimeError) and "can't allocate memory" in str(problem)
+    )
 
 
 log = logging.getLogger("atoll")
@@ -83,7 +112,10 @@ class SiteNode:
 
     def __init__(self, site: Site, load: Loader | None = None) -> None:
         self.site = site
+        self.spent = False  # a task did not end in time and still runs: this process should end
         self._load = load if load is not None else load_prepared
+        self._tensors: TensorFolder | None = None  # of the last run
+        self._data: tuple[tuple[Path, str], ClientData] | None = None  # of the last run, and of which preparation
         self._asked: dict[str, Any] = {}  # of the message that is being answered, for the log
         self._kinds: dict[str, Callable[[bytes], Payload]] = {
             "hello": self._hello,
@@ -95,7 +127,9 @@ class SiteNode:
     def answer(self, kind: str, frame: bytes) -> bytes:
         """The answer to a message, as a frame. What was asked and what leaves is in the site's own log."""
         self._asked = {}
+        begin = time.monotonic()
         found, answer = self._answer(kind, frame)
+        self._asked["milliseconds"] = round(1000 * (time.monotonic() - begin))
         self._record(kind, len(frame), found, len(answer))
         return answer
 
@@ -126,8 +160,9 @@ class SiteNode:
             answer = self._kinds[kind](frame)
             return answer, wire.encode(answer, digests=False)
         except (AtollError, OSError) as problem:
-            log.warning("atoll: %s", problem)
-            answer = {"error": " ".join(str(problem).split())}
+            text = self._disk_full() if is_disk_full(problem) else " ".join(str(problem).split())
+            log.warning("atoll: %s", text)
+            answer = {"error": text}
         except (Exception, SystemExit) as problem:  # every failure is reported to the server
             log.warning("atoll: %s", words(problem), exc_info=True)
             answer = {"error": words(problem)}
@@ -183,21 +218,36 @@ class SiteNode:
         outer = wire.decode(frame)
         self._asked |= {"run": outer["run"], "order": outer["order"]}
         with run_folder(self.site.folder, outer["run"]) as folder:
-            tensors = TensorFolder(folder / "tensors")
+            tensors = self._tensors_in(folder / "tensors")
             try:
                 message = wire.decode(outer["message"].tobytes(), tensors)
             except WireError:
                 if not tensors.missed:
                     raise
                 return {"order": outer["order"], "lacking": True, "error": None}
-            tensors.keep(message["payload"], message["keep"])
             try:
+                tensors.keep(message["payload"], message["keep"])
                 return {"order": outer["order"], **self._work(message, outer["order"], folder)}
             except MemoryLost as problem:
                 return {"order": outer["order"], "lost": True, "error": str(problem)}
             except (Exception, SystemExit) as problem:  # every failure of a client is data
-                log.warning("atoll: %s", words(problem))
-                return {"order": outer["order"], "error": words(problem)}
+                text = self._disk_full() if is_disk_full(problem) else words(problem)
+                log.warning("atoll: %s", text)
+                return {"order": outer["order"], "error": text}
+
+    def _tensors_in(self, folder: Path) -> TensorFolder:
+        """The tensors of a run, in memory if it is the run of the last task."""
+        if self._tensors is None or self._tensors.folder != folder:
+            self._tensors = TensorFolder(folder)
+        self._tensors.missed = set()
+        return self._tensors
+
+    def _data_in(self, folder: Path, preparation: Payload) -> ClientData:
+        """The site's data for a run, in memory if it is the run of the last task."""
+        name = folder, preparation_name(preparation)
+        if self._data is None or self._data[0] != name:
+            self._data = name, self._load(self.site, folder, preparation)
+        return self._data[1]
 
     def _work(self, message: Payload, order: int, folder: Path) -> Payload:
         if message["client"] != self.site.name:
@@ -206,7 +256,7 @@ class SiteNode:
             )
         about = ("method", "job", "round", "number", "size")
         self._asked |= {key: message[key] for key in about} | {"tensors_bytes": _tensor_bytes(message["payload"])}
-        data = self._load(self.site, folder, message["preparation"])
+        data = self._data_in(folder, message["preparation"])
         kept = MemoryFolder(folder / "memory")
         limits = self.site.limits
 
@@ -220,12 +270,20 @@ class SiteNode:
             name = stream_name(message["seed"], message["round"], message["client"], message["number"])
             return perform(job, payload, kept.read(message["memory"]), data, name, message["device"], size)
 
-        # The check is under the time limit too: an architecture may be made to be slow to build.
+        # The check is under the limits too: an architecture may be made to be slow or large to build.
         try:
-            done = work() if limits is None else within(60 * limits.minutes, work)
+            done = work() if limits is None else limited(limits, work)
         except TookTooLong:
             assert limits is not None
+            self.spent = True
             done = f"the task took longer than limits.minutes = {limits.minutes:g} allows"
+        except (MemoryError, RuntimeError) as problem:
+            if limits is None or not lacks_memory(problem):
+                raise
+            done = (
+                f"the task needs more than limits.memory = {limits.memory:,} bytes and the "
+                f"{WORKING_MEMORY:,} bytes for its work"
+            )
         if isinstance(done, str):
             return {"error": self._refused(done)}
         payload, memory = done
@@ -234,10 +292,27 @@ class SiteNode:
         kept.forget_before(message["floor"])
         return {"payload": payload, "remembers": bool(memory), "error": None}
 
+    def _disk_full(self) -> str:
+        return f"site '{self.site.name}': no space is left on the disk of {self.site.folder}; free some there"
+
     def _refused(self, reason: str) -> str:
         text = f"site '{self.site.name}' refuses: {reason}"
         log.warning("atoll: %s", text)
         return text
+
+
+def limited(limits: Limits, work: Callable[[], Result]) -> Result:
+    """What `work` returns or raises, within the site's limits of time and memory."""
+    with memory_ceiling(limits.memory + WORKING_MEMORY):
+        return within(60 * limits.minutes, work)
+
+
+def is_disk_full(problem: BaseException) -> bool:
+    return isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def preparation_name(preparation: Payload) -> str:
+    return hashlib.sha256(wire.encode(preparation)).hexdigest()
 
 
 def _tensor_bytes(payload: Payload) -> int:
@@ -252,7 +327,7 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     from atoll.data import Federated
 
     place = folder / "data"
-    name = hashlib.sha256(wire.encode(preparation)).hexdigest()
+    name = preparation_name(preparation)
     bound = place / "agreed.json"
     try:
         if json.loads(bound.read_bytes()) == name:

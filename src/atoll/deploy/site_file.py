@@ -32,7 +32,7 @@ labels = false
 # jobs = ["my_package.my_method"]    # modules of plug-ins whose jobs may run here
 parameters = {limits.parameters}      # weights of one network
 steps = {limits.steps}           # training steps (batches) in one task
-memory = {limits.memory}        # bytes that a task's tensors and network may take
+memory = {limits.memory}        # bytes that a task's tensors and network may take, besides 1 GB for its work
 batch = {limits.batch}                   # the smallest batch: a step on one row would reveal too much about it
 minutes = {limits.minutes:g}                # of one task; then it is abandoned and the server gets an error
 """

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from atoll.deploy.flower.superlink import SuperLink
 from atoll.deploy.supervisor import flower_environment
@@ -95,11 +94,12 @@ class RealLink:
         )
         log.close()
 
-    def node(self, name: str, config: dict[str, Any]) -> None:
-        """A node of its own, with a Flower home of its own."""
+    def node(self, name: str, config: dict[str, str]) -> None:
+        """A node of its own, with a Flower home and a worker of its own."""
         home = self.root / f"home-{name}"
         home.mkdir(exist_ok=True)
-        settings = " ".join(f'{key}="{value}"' for key, value in config.items())
+        Path(config["folder"]).mkdir(exist_ok=True)
+        self.start_program(f"worker-{name}", ["python", "-m", "atoll.deploy.worker", json.dumps(config)])
         self.start_program(
             name,
             [
@@ -110,7 +110,7 @@ class RealLink:
                 "--port",
                 str(free_port()),
                 "--node-config",
-                settings,
+                f'folder="{config["folder"]}"',
             ],
             FLWR_HOME=str(home),
         )

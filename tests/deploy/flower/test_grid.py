@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Context, Error, Message, RecordDict
 
 from atoll.core import wire
 from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
-from atoll.deploy.flower.messages import content, frame_of
+from atoll.deploy.flower.frames import content, frame_of
+from atoll.deploy.flower.node_program import app
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.site import Site, SiteNode
+from atoll.deploy.worker_socket import NAME
 from atoll.federation import client_cache
 from atoll.federation.base import Federation
 from atoll.federation.exchange import ExchangeRules
@@ -31,10 +33,10 @@ RUN = "0123456789abcdef"
 
 
 def handler(data: Federated, name: str, folder: Path) -> Handler:
-    """A site that plays one client of `data`."""
-    node = SiteNode(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
+    """A site that plays one client of `data`. Each message gets a new node, as after a restart of its worker."""
 
     def handle(message: Message) -> Message:
+        node = SiteNode(Site(name, folder / "nowhere", folder), lambda site, _, __: data.client(site.name))
         frame = frame_of(message)
         assert frame is not None
         return Message(content(node.answer(message.metadata.message_type.partition(".")[2], frame)), reply_to=message)
@@ -116,6 +118,27 @@ def test_only_what_a_site_lacks_travels_and_a_new_disk_is_sent_everything(sites:
         whole, second, third, in_vain, again = frames(sites.grid)
         assert whole > 2400 > second == third == in_vain and again > 2400
         assert federation.ledger.to_plain() == local.ledger.to_plain()
+
+
+def test_a_worker_that_cannot_be_reached_is_an_error_on_both_sides(
+    sites: Sites, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the program that Flower starts for each message."""
+    (tmp_path / NAME).write_text("mine")
+    context = Context(7, 0, {"folder": str(tmp_path)}, RecordDict(), {})
+    sites.nodes[ONE] = sites.grid.connect(lambda message: app(message, context), name=ONE)
+    with sites.federation(DATA, 1) as federation:
+        (reply,) = ask(federation, task(ONE, "weights", weights=WEIGHTS))
+    assert f"{tmp_path / NAME}: not a socket" in str(reply.error)
+    assert f"atoll: {tmp_path / NAME}: not a socket" in capsys.readouterr().err
+
+
+def test_what_a_site_received_and_sent_is_reported(sites: Sites) -> None:
+    worked: list[tuple[str, int, int]] = []
+    with sites.federation(DATA, 1, worked=lambda *one: worked.append(one)) as federation:
+        ask(federation, task(ONE, "weights", weights=WEIGHTS))
+    ((site, down, up),) = worked
+    assert site == ONE and down > WEIGHTS["a"].nbytes and up > WEIGHTS["a"].nbytes
 
 
 def test_a_damaged_tensor_is_asked_for_again(sites: Sites) -> None:

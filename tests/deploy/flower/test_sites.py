@@ -15,7 +15,8 @@ from flwr.app import Message
 
 from atoll.deploy.flower import engine as flower_engine
 from atoll.deploy.flower.engine import kept, on_grid
-from atoll.deploy.flower.messages import PREPARE, TASK, frame_of
+from atoll.deploy.flower.frames import frame_of
+from atoll.deploy.flower.messages import PREPARE, TASK
 from atoll.errors import ConfigError, DataError, Paused, SiteError
 from atoll.run import launch
 from atoll.run.reader import Run

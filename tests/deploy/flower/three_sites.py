@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 
 from atoll.config import Experiment, resolve, settings_table
 from atoll.data.settings import SITES
-from atoll.deploy.flower.node_program import app
+from atoll.deploy.flower.frames import content, frame_of
+from atoll.deploy.site import SiteNode
 from atoll.deploy.site_file import text_of
+from atoll.deploy.worker import site_of
 from atoll.rng import stream
 from deploy.flower.thread_grid import Handler, ThreadGrid
 
@@ -69,17 +71,20 @@ class ThreeSites:
             (own / "data" / f"anything{file.suffix}").write_bytes(file.read_bytes())
             (own / "site.toml").write_text(text_of(name, "localhost:8443"))
 
-    def config(self, name: str) -> dict[str, Any]:
+    def config(self, name: str) -> dict[str, str]:
+        """The facts of a site, as its worker is given them."""
         own = self.root / "apart" / name
         return {"name": name, "data": str(own / "data"), "folder": str(own / "work"), "site": str(own / "site.toml")}
 
     def handler(self, name: str) -> Handler:
-        """The real program of a node, in a thread. A node's process is its own; threads take turns, for they share the
-        networks that a process keeps built."""
+        """What the worker of a site does, in a thread. A worker's process is its own; threads take turns, for they
+        share the networks that a process keeps built. Each message gets a new node: nothing is kept in memory."""
 
         def handle(message: Message) -> Message:
+            kind, frame = message.metadata.message_type.partition(".")[2], frame_of(message)
+            assert frame is not None
             with ONE_AT_A_TIME:
-                return app(message, Context(7, 0, self.config(name), RecordDict(), {}))
+                return Message(content(SiteNode(site_of(self.config(name))).answer(kind, frame)), reply_to=message)
 
         return handle
 

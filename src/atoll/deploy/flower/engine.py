@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from flwr.serverapp import Grid
 
@@ -20,7 +19,7 @@ from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload
 from atoll.data.settings import DataSettings
 from atoll.deploy.flower.nodes import Nodes
-from atoll.deploy.flower.opening import Opened, Opening, decided_rules
+from atoll.deploy.flower.opening import Opened, Opening, Record, decided_rules
 from atoll.deploy.flower.superlink import refuse_unsuited
 from atoll.deploy.flower.transport import WINDOW, FlowerTransport, RunContext
 from atoll.errors import ConfigError, DataError, Paused, RunDamaged, SiteError, WireError
@@ -38,13 +37,22 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
     def open_sites(request: Request) -> Engine:
         refuse_unsuited(request)
         before = kept(request.resumed)
-        opened, nodes = (before, Nodes(grid)) if before is not None else _open(request, grid)
+        expected, record = _expected(request)
+        opened, nodes = (before, Nodes(grid)) if before is not None else _open(request, grid, expected, record)
+        traffic: dict[str, list[int]] = {}
+
+        def worked(site: str, down: int, up: int) -> None:
+            """What `atoll federation status` shows of the present run."""
+            own = traffic.setdefault(site, [0, 0, 0])
+            own[:] = own[0] + 1, own[1] + down, own[2] + up
+            last = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            record(site, {"work": {"last_task": last, "tasks": own[0], "bytes_down": own[1], "bytes_up": own[2]}})
 
         def transport(run: str, directory: Path) -> FlowerTransport:
             if not (directory / FILE).exists():
                 replace_file(directory / FILE, wire.encode(_plain(opened)))
             context = RunContext(run, request.method, request.seed, request.engine.device, opened.preparations)
-            return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW)
+            return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW, worked)
 
         return Engine(
             preparation=opened.preparation,
@@ -65,8 +73,7 @@ def decided(settings: DataSettings, opened: Opened) -> DataSettings:
     return settings.model_copy(update={"partition": "natural", **asdict(rules)})
 
 
-def _open(request: Request, grid: Grid) -> tuple[Opened, Nodes]:
-    expected, record = _expected(request)
+def _open(request: Request, grid: Grid, expected: list[str], record: Record) -> tuple[Opened, Nodes]:
     opening = Opening(request, grid, record)
     try:
         return opening.run(expected), opening.nodes
@@ -76,7 +83,7 @@ def _open(request: Request, grid: Grid) -> tuple[Opened, Nodes]:
         ) from problem
 
 
-def _expected(request: Request) -> tuple[list[str], Any]:
+def _expected(request: Request) -> tuple[list[str], Record]:
     """The sites that should participate, and where to record what they report."""
     only = list(request.data.only or ())
     if request.engine.federation is None:

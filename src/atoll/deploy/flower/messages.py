@@ -1,8 +1,4 @@
-"""Atoll's frames in Flower's messages, and the messages in flight.
-
-A frame of `wire` bytes travels as one raw array, which Flower cuts into chunks, so its size has no limit; nothing is
-pickled. Pulling a message from the SuperLink deletes it there: whatever comes back is kept here at once.
-"""
+"""Messages in flight. Pulling a message from the SuperLink deletes it there: whatever comes back is kept here."""
 
 from __future__ import annotations
 
@@ -11,16 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from atoll.core.wire import FrameLimits
+from atoll.deploy.flower.frames import content, frame_of
 from atoll.errors import Paused
 from atoll.federation.executor import words
 
 HELLO, PREPARE, NOTICE, TASK = "query.hello", "query.prepare", "query.notice", "train.task"
-RECORD, FRAME = "atoll", "frame"
-STYPE = "atoll.core.wire"
 ANSWER = FrameLimits(header=4 * 2**20, arrays=64 * 2**20)  # of a node, to everything but a task
 
 STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
@@ -37,18 +32,6 @@ ERRORS = {  # Flower's codes and what they mean
     8: "the client's process crashed or was killed",
 }
 LOST = frozenset({3, 4})  # the work may have been done, only the message is lost: sending again is worth it
-
-
-def content(frame: bytes) -> RecordDict:
-    """A frame as the content of a message."""
-    return RecordDict({RECORD: ArrayRecord({FRAME: Array("uint8", (len(frame),), STYPE, frame)})})
-
-
-def frame_of(message: Message) -> bytes | None:
-    """The frame in a message, or None if it carries none of Atoll's."""
-    record = message.content.array_records.get(RECORD) if message.has_content() else None
-    array = None if record is None else record.get(FRAME)
-    return None if array is None or array.stype != STYPE else array.data
 
 
 @dataclass(frozen=True)
@@ -130,8 +113,7 @@ def _read(message: Message, sent: _Sent) -> Arrived:
     if message.has_error():
         code = message.error.code
         said = " ".join((message.error.reason or "").split())
-        # A client's failure comes as a traceback, whose end names the cause.
-        detail = f" ({said[-200:]})" if said and code in (0, 2, 6) else ""
+        detail = f" ({said})" if said and code in (0, 2, 6) else ""
         return Arrived(sent.about, sent.node, code=code, error=f"{ERRORS.get(code, f'error {code}')}{detail}")
     frame = frame_of(message)
     if frame is None:

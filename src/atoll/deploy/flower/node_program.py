@@ -1,72 +1,46 @@
-"""The program that runs on a site: a Flower ClientApp that hands frames to the site's `Node`.
+"""The program that runs on a site: a Flower ClientApp that hands frames to the site's resident worker.
 
-Flower starts it in a new process for each message, with the settings that the node was started with: `name`, `data`
-(the site's file or folder), `folder` (for what it keeps) and `site` (the site's own file, with its limits).
+Flower starts it in a new process for each message. So it imports neither torch nor the rest of Atoll; the node's
+setting `folder` says where the worker's socket is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from atoll.deploy.flower.messages import content, frame_of
-from atoll.deploy.site import Site, SiteNode, logging_to_stderr
+from atoll.deploy.flower.frames import content, frame_of
+from atoll.deploy.worker_socket import ask
 from atoll.errors import SiteError
 
 app = ClientApp()
 
 
-@app.query("hello")
-def hello(message: Message, context: Context) -> Message:
-    return reply(message, context)
-
-
-@app.query("prepare")
-def prepare(message: Message, context: Context) -> Message:
-    return reply(message, context)
-
-
-@app.query("notice")
-def notice(message: Message, context: Context) -> Message:
-    return reply(message, context)
-
-
-@app.train("task")
-def task(message: Message, context: Context) -> Message:
-    from atoll.training.determinism import prepare_environment, single_thread
-
-    prepare_environment()
-    single_thread()
-    return reply(message, context)
-
-
 def reply(message: Message, context: Context) -> Message:
-    """The node's answer to a message."""
-    frame = frame_of(message)
-    if frame is None:
-        raise SiteError("a message without a frame of Atoll's", code="not-our-message")
+    """The worker's answer to a message. What keeps the worker from answering is an answer, too."""
     kind = message.metadata.message_type.partition(".")[2]
-    with logging_to_stderr():
-        return Message(content(SiteNode(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
+    frame = frame_of(message)
+    try:
+        if frame is None:
+            raise SiteError("a message without a frame of Atoll's", code="not-our-message")
+        folder = context.node_config.get("folder")
+        if not folder:
+            raise SiteError(
+                "--node-config has no folder; start the node with: atoll site join BUNDLE --data FOLDER",
+                code="node-config-incomplete",
+            )
+        answer = ask(Path(str(folder)), kind, frame)
+    except (SiteError, OSError) as problem:
+        from atoll.core import wire
+
+        sys.stderr.write(f"atoll: {problem}\n")
+        answer = wire.encode({"error": " ".join(str(problem).split())}, digests=False)
+    return Message(content(answer), reply_to=message)
 
 
-def site_of(config: Mapping[str, object]) -> Site:
-    """The site that a node's settings describe."""
-    from atoll.deploy.site_file import read_site
-
-    missing = [key for key in ("name", "data", "folder", "site") if not config.get(key)]
-    if missing:
-        raise SiteError(
-            f"--node-config has no {missing[0]}; start the node with: atoll site join BUNDLE --data FOLDER",
-            code="node-config-incomplete",
-        )
-    own = read_site(Path(str(config["site"])))
-    if own.name != config["name"]:
-        raise SiteError(
-            f"the node is started as '{config['name']}', but its site file is that of '{own.name}'",
-            code="wrong-site-file",
-        )
-    return Site(own.name, Path(str(config["data"])), Path(str(config["folder"])), own.share_labels, own.limits)
+for action in ("hello", "prepare", "notice"):
+    app.query(action)(reply)
+app.train("task")(reply)

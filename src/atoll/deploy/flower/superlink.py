@@ -229,7 +229,7 @@ def _submit(superlink: SuperLink, folder: Path) -> int:
         answer = json.loads(done.stdout[done.stdout.index("{") :])
         return int(answer["run-id"])
     except (ValueError, KeyError, TypeError):
-        said = " ".join((done.stdout + done.stderr).split())[-300:]
+        said = " ".join((done.stdout + done.stderr).split())
         raise SiteError(
             f"the SuperLink did not accept the run ({said}); is the federation's server running?",
             code="link-refused-run",

@@ -8,7 +8,7 @@ until they are wanted, and a node that was away is used again when it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -50,8 +50,18 @@ class _Asked:
 class FlowerTransport(Transport):
     """Carries envelopes to the sites' nodes."""
 
-    def __init__(self, nodes: Nodes, context: RunContext, absence: float = ABSENCE, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        context: RunContext,
+        absence: float = ABSENCE,
+        window: int = WINDOW,
+        worked: Callable[[str, int, int], None] = lambda site, down, up: None,
+    ) -> None:
+        """`worked`: called for each answer to a task, with the bytes of the last frame sent and of the answer."""
         self.window = window
+        self._worked = worked
+        self._sizes: dict[int, int] = {}  # order -> bytes of the last frame sent
         self._nodes, self._messages = nodes, nodes.messages
         self._context, self._absence = context, absence
         # Site -> version of its memory, in the last checkpoint and in the one before: older ones are not needed.
@@ -83,6 +93,7 @@ class FlowerTransport(Transport):
 
     def abandon(self, order: int) -> None:
         self._envelopes.pop(order, None)
+        self._sizes.pop(order, None)
         self._unconnected = [other for other in self._unconnected if other != order]
         self._ready = [outcome for outcome in self._ready if outcome.order != order]
         for again in (False, True):
@@ -108,6 +119,7 @@ class FlowerTransport(Transport):
                 self._unconnected.append(asked.order)
             return
         frame = self._encode(envelope, whole)
+        self._sizes[asked.order] = len(frame)
         if not self._messages.send(node, TASK, frame, asked, ttl=LIFETIME):
             self._nodes.gone(site)
             self._fail(asked.order, "the SuperLink did not accept the task; is the node registered and connected?")
@@ -158,7 +170,7 @@ class FlowerTransport(Transport):
                 self._post(_Asked(order))
 
     def _arrived(self, arrived: Arrived, asked: _Asked) -> None:
-        envelope = self._envelopes[asked.order]
+        envelope, sent = self._envelopes[asked.order], self._sizes.pop(asked.order)
         if arrived.error is not None:
             if arrived.code == NODE_GONE:
                 self._nodes.gone(envelope.task.client)
@@ -167,6 +179,7 @@ class FlowerTransport(Transport):
             else:
                 self._fail(asked.order, arrived.error)
             return
+        self._worked(envelope.task.client, sent, len(arrived.frame))
         try:
             answer = wire.decode(arrived.frame, digests=False, limits=checks.limits(envelope.task.returns))
         except WireError as problem:
