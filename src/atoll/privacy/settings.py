@@ -17,7 +17,7 @@ NOT_COVERED = (
     "how long a task takes, and that it fails",
     "other runs on the same rows, such as the search whose networks are trained again: what they spend adds up",
     "rounding: noise is drawn in floating point numbers",
-    "this is a simulation: whoever knows the seed of the run can compute the noise",
+    "this is a simulation: anyone who knows the seed of the run can compute the noise",
 )
 
 
