@@ -95,6 +95,16 @@ def test_personal_networks_are_one_row(tmp_path: Path) -> None:
     assert row.found[0].f1 == pytest.approx(0.8) and row.found[0].clients == {"a": 0.9, "b": 0.7}
 
 
+def test_a_client_without_a_network_of_its_own_uses_the_one_for_all(tmp_path: Path) -> None:
+    measured = {"test": {"test_error": 0.55, "test_rows": 20}}
+    shared = candidate("global", 0.55, {"a": 0.5, "b": 0.4}, ["high"]) | measured
+    own = candidate("personal-a", 0.1, {"a": 0.9}, ["personal-a"], owner="a")
+    write_run(tmp_path / "found", "nevofed", 1, shared, own)
+    _, row = compare_runs([tmp_path / "found"]).rows
+    assert row.name == "nevofed personal" and row.found[0].clients == {"a": 0.9, "b": 0.4}
+    assert row.found[0].error == pytest.approx((0.1 + 0.6) / 2) and row.found[0].test_rows == 20
+
+
 def test_single_runs_give_no_nan_and_no_markdown(tmp_path: Path) -> None:
     write_run(tmp_path / "one", "fedavg", 1, candidate("x", 0.4, {"a": 0.5, "b": 0.7}, ["high"]))
     write_run(tmp_path / "other", "nevofed", 1, candidate("y", 0.3, {"a": 0.6}, ["high"]))

@@ -252,11 +252,14 @@ def _measured(run: Run, entry: Mapping[str, Any]) -> Measured | None:
 
 
 def _personal(run: Run) -> Measured | None:
-    """Each client's own network on its own test rows, all together."""
+    """Each client's own network on its own test rows, all together. A client without one uses the network for all."""
     own = [entry for entry in run.result["candidates"] if entry.get("owner") and entry.get("clients")]
     if not own:
         return None
-    found = {entry["owner"]: entry["clients"][entry["owner"]] for entry in own if entry["owner"] in entry["clients"]}
+    common = next(iter(_picked(run).values()), {}).get("clients", {})
+    found = dict(common) | {
+        entry["owner"]: entry["clients"][entry["owner"]] for entry in own if entry["owner"] in entry["clients"]
+    }
     rows = sum(one["test_rows"] for one in found.values())
     wrong = sum(one["test_error"] * one["test_rows"] for one in found.values())
     clients = {name: float(one["test_f1"]) for name, one in found.items()}
