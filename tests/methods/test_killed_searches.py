@@ -111,6 +111,7 @@ def killed_and_resumed(method: str, kills: int, folder: Path) -> int:
     return killed
 
 
+@pytest.mark.deploy
 def test_a_search_with_two_workers_is_killed_at_a_random_moment(tmp_path: Path) -> None:
     killed_and_resumed("fedavg", 1, tmp_path)
 

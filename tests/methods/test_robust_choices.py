@@ -262,6 +262,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.deploy
 @pytest.mark.parametrize("name", RUNS)
 def test_a_robust_search_ends_and_its_workers_do_not_matter(name: str, tmp_path: Path) -> None:
     data = made_table(clients=8) if name == "nevofed" else made_images(clients=8, side=8, rows=24)

@@ -36,7 +36,7 @@ def test_show_and_clients(run: Run) -> None:
     spent = f"{run.clients['client-00']['epsilon']:.3g}"
     text = shown("show", run.path)
     assert f"each client has spent epsilon {spent} of 5 at delta 1e-05" in text
-    assert "not covered: the numbers of rows" in text and "whoever knows the seed" in text
+    assert "not covered: the numbers of rows" in text and "anyone who knows the seed" in text
     assert "epsilon" in shown("clients", run.path)
     assert '"epsilon"' in shown("show", run.path, "--json")
 
