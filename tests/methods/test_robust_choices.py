@@ -262,8 +262,9 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.deploy
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deploy if name == "decnas" else pytest.mark.soak) for name in RUNS]
+)
 def test_a_robust_search_ends_and_its_workers_do_not_matter(name: str, tmp_path: Path) -> None:
     data = made_table(clients=8) if name == "nevofed" else made_images(clients=8, side=8, rows=24)
     robust: dict[str, Any] = {"fitness": "median", "confirm": name != "fedrl"}

@@ -163,8 +163,11 @@ SEARCHES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.deploy
-@pytest.mark.parametrize(("method", "settings"), SEARCHES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [pytest.param(*one, marks=[] if one[0] == "realtime" else pytest.mark.soak) for one in SEARCHES],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_searches_stay_within_their_plan(tmp_path: Path, method: str, settings: dict[str, Any]) -> None:
     """The projection is an upper bound: no client is refused, and none has spent more than was planned."""
     found = started(tmp_path / "run", method, table(), settings, {"epsilon": 6.0})
