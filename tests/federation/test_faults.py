@@ -141,7 +141,7 @@ def trained(kind: str | None, folder: Path, workers: int, clients: float | list[
     return atoll.search("fedavg", made_table(clients=5), out=folder, rounds=2, workers=workers, settings=settings)
 
 
-@pytest.mark.deploy
+@pytest.mark.soak
 def test_a_client_whose_process_dies_fails_and_the_others_are_not_disturbed(tmp_path: Path) -> None:
     """Every task of one of five clients ends its worker, twice; the run is that of one whose client drops out."""
     crashed, dropped = (trained(kind, tmp_path / kind, workers=2) for kind in ("crash", "dropout"))
