@@ -98,7 +98,7 @@ def test_without_a_proxy_the_superlink_itself_is_reached(tmp_path: Path) -> None
         *("0.0.0.0", "127.0.0.1:9443", "atoll.example.org:9443"),
     )
     assert not (made.server / "nginx.conf").exists()
-    assert "whoever reaches port 9443 can run code" in (made.folder / "README.md").read_text()
+    assert "anyone who reaches port 9443 can run code" in (made.folder / "README.md").read_text()
     here = create.create_federation(tmp_path / "here", ["a"], "localhost", 9443, proxy=False)
     assert here.superlink_host == "127.0.0.1"
     with refused(SiteError, "superlink-port-unused", 9444):

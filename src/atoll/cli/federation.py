@@ -104,7 +104,7 @@ def status(
     folder: Folder,
     wait: Annotated[float, typer.Option(help="Seconds to wait until all sites are connected.")] = 0.0,
     watch: Annotated[
-        float, typer.Option(help="Show it again every so many seconds, until Ctrl-C; with --json, a line each time.")
+        float, typer.Option(help="Seconds after which it is shown again, until Ctrl-C; with --json, a line each time.")
     ] = 0.0,
     as_json: Json = False,
 ) -> None:

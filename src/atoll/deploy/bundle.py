@@ -62,7 +62,7 @@ def _minor(text: str) -> str:
 README = """\
 # Site {name}: how to join
 
-This folder makes you the site `{name}` of the federation at `{server}`. **`site.key` is secret**: whoever has it can
+This folder makes you the site `{name}` of the federation at `{server}`. **`site.key` is secret**: anyone who has it can
 pose as your site. Keep the folder readable by you alone, and tell the federation's operator if it was ever copied
 elsewhere.
 

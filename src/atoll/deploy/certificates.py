@@ -33,7 +33,7 @@ def make_key() -> PrivateKey:
 
 
 def make_authority(key: PrivateKey, host: str, now: datetime | None = None) -> x509.Certificate:
-    """The federation's own certificate authority: whoever holds its key can pose as the server."""
+    """The federation's own certificate authority: anyone who holds its key can pose as the server."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Atoll federation {host}"[:64])])
     public = key.public_key()
     return (

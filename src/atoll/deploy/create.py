@@ -70,12 +70,12 @@ def ports_note(layout: Layout) -> str:
     """Who may reach which port."""
     if layout.proxy:
         return (
-            f"- Port {layout.port} must be reachable from outside. Port {layout.superlink_port} must not be: whoever "
-            "reaches it can\n  run code on all sites.\n"
+            f"- Port {layout.port} must be reachable from outside. Port {layout.superlink_port} must not be: "
+            "anyone who reaches it can\n  run code on all sites.\n"
         )
     return (
-        f"- There is no proxy: whoever reaches port {layout.port} can run code on all sites. Keep this federation in a "
-        "network\n  whose every user you trust.\n"
+        f"- There is no proxy: anyone who reaches port {layout.port} can run code on all sites. Keep this federation "
+        "in a network\n  whose every user you trust.\n"
     )
 
 

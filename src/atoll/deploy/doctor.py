@@ -67,7 +67,7 @@ def _examine_server(layout: Layout) -> Iterator[Finding]:
 def _proxy(layout: Layout) -> Finding:
     """nginx is needed to start the server, unless the federation has no proxy; a running one may have another."""
     if not layout.proxy:
-        return Finding(True, f"no proxy: whoever reaches port {layout.port} can run code on all sites")
+        return Finding(True, f"no proxy: anyone who reaches port {layout.port} can run code on all sites")
     try:
         return Finding(True, f"nginx is {proxy.find_nginx()}")
     except SiteError as problem:

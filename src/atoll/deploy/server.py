@@ -46,7 +46,7 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
                 if fault:
                     tell(f"WARNING: {fault}")
             if not layout.proxy:
-                tell(f"WARNING: no proxy; whoever reaches port {layout.port} can run code on all sites")
+                tell(f"WARNING: no proxy; anyone who reaches port {layout.port} can run code on all sites")
             _run(layout, parts, tell, stop)
         except SiteError as problem:
             with open(layout.log, "a", encoding="utf-8") as file:

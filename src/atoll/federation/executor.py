@@ -46,7 +46,7 @@ def perform(
     """The job's reply and the client's new memory, both checked to be wire-legal.
 
     Under `[privacy]` a simulated client draws noise from a stream that is named by the work itself, so that no two
-    different tasks share noise. A real site (one with a `size`) has no such source: whoever knows the seed knows the
+    different tasks share noise. A real site (one with a `size`) has no such source: anyone with the seed knows the
     noise.
     """
     from atoll.training.client import Client

@@ -15,7 +15,7 @@ rows do not influence each other; `mlp` and `cnn` have no norm.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from torch import nn
 
@@ -23,7 +23,7 @@ from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, nearest
 from atoll.spaces import skeleton
 from atoll.spaces.layers import Conv2d, Perceptron, convolution, residual, separable
-from atoll.spaces.norm import Norm
+from atoll.spaces.norm import Norm, norm_of
 
 
 def positive(arch: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -70,17 +70,6 @@ def widths(arch: Mapping[str, Any], default: Sequence[int]) -> list[int]:
             code="invalid-setting",
         )
     return [max(1, round(size * factor)) for size in default]
-
-
-def norm(arch: Mapping[str, Any]) -> Norm:
-    """The setting `norm`."""
-    value = arch.get("norm", "batch")
-    if value not in get_args(Norm):
-        raise ArchitectureError(
-            f"{arch['model']}: norm = {value!r}: unknown; {nearest(str(value), get_args(Norm))}", code="invalid-setting"
-        )
-    kind: Norm = value
-    return kind
 
 
 def input_shape(arch: Mapping[str, Any]) -> tuple[int, ...]:
@@ -166,7 +155,7 @@ def resnet18(arch: Mapping[str, Any]) -> nn.Module:
     """The variant for 32x32: a 3x3 stem and four stages of two residual blocks; the last three halve the image."""
     channels, _, _ = require_image(arch, halvings=3)
     stages = widths(arch, RESNET18)
-    kind = norm(arch)
+    kind = norm_of(arch)
     layers: list[nn.Module] = [convolution(channels, stages[0], norm=kind)]
     before = stages[0]
     for number, after in enumerate(stages):
@@ -179,7 +168,7 @@ def mobilenet(arch: Mapping[str, Any]) -> nn.Module:
     """The stem halves only images of 64 pixels and more, so that 32x32 ends at 2x2 and 224x224 at the paper's 7x7."""
     channels, height, width = require_image(arch, halvings=len(MOBILENET_HALVING))
     stem, *blocks = widths(arch, MOBILENET)
-    kind = norm(arch)
+    kind = norm_of(arch)
     layers: list[nn.Module] = [convolution(channels, stem, 2 if min(height, width) >= 64 else 1, kind)]
     before = stem
     for number, after in enumerate(blocks, start=1):
@@ -193,7 +182,7 @@ def convnet(arch: Mapping[str, Any]) -> nn.Module:
     channels, height, width = require_image(arch, halvings=3)
     layers: list[nn.Module] = []
     for number, after in enumerate(widths(arch, CONVNET), start=1):
-        layers.append(convolution(channels, after, norm=norm(arch)))
+        layers.append(convolution(channels, after, norm=norm_of(arch)))
         if number % 2 == 0:
             layers.append(nn.MaxPool2d(2))
         channels = after

@@ -6,16 +6,29 @@ group norm it depends on the weights and the row alone, which training with `[pr
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from atoll.errors import ArchitectureError, nearest
+
 Norm = Literal["batch", "group"]  # the setting of architectures that can have either; "batch" is left out of them
 
 MOST_GROUPS = 32
 FEWEST_CHANNELS = 4  # of a group
+
+
+def norm_of(architecture: Mapping[str, Any]) -> Norm:
+    """The setting `norm` of an architecture."""
+    value: Norm = architecture.get("norm", "batch")
+    if value not in get_args(Norm):
+        raise ArchitectureError(
+            f"norm = {value!r}: unknown; {nearest(str(value), get_args(Norm))}", code="invalid-setting"
+        )
+    return value
 
 
 class BatchNorm(nn.Module):

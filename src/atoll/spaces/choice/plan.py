@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, nearest
@@ -29,7 +29,7 @@ from atoll.spaces.choice.layers import (
     table_branches,
 )
 from atoll.spaces.cost import canonical
-from atoll.spaces.norm import Norm
+from atoll.spaces.norm import Norm, norm_of
 
 PAPER_CHANNELS = (64, 64, 64, 128, 128, 128, 256, 256, 256, 512, 512, 512)
 
@@ -86,7 +86,7 @@ def _image_plan(arch: Mapping[str, Any], shape: list[int]) -> ChoicePlan:
         block = Geometry(inputs, outputs, before[0] * before[1], height * width)
         blocks.append(image_branches(block, expansion))
         inputs = outputs
-    return ChoicePlan(IMAGE_BRANCHES, Branch((first,)), tuple(blocks), _head(arch, inputs), _norm(arch))
+    return ChoicePlan(IMAGE_BRANCHES, Branch((first,)), tuple(blocks), _head(arch, inputs), norm_of(arch))
 
 
 def _check_reduction(number: int, inputs: int, outputs: int, size: tuple[int, int], shape: list[int]) -> None:
@@ -117,22 +117,12 @@ def _table_plan(arch: Mapping[str, Any], features: int) -> ChoicePlan:
     pairs = zip([stem, *widths[:-1]], widths, strict=True)
     blocks = tuple(table_branches(inputs, outputs, bottleneck) for inputs, outputs in pairs)
     first = Branch((BranchLayer("first", features, stem),))
-    return ChoicePlan(TABLE_BRANCHES, first, blocks, _head(arch, widths[-1]), _norm(arch))
+    return ChoicePlan(TABLE_BRANCHES, first, blocks, _head(arch, widths[-1]), norm_of(arch))
 
 
 def _head(arch: Mapping[str, Any], inputs: int) -> BranchLayer:
     classes = _whole_number(arch, "classes", None)
     return BranchLayer("head", inputs, classes, norm=False, relu=False, bias=True)
-
-
-def _norm(arch: Mapping[str, Any]) -> Norm:
-    value = arch.get("norm", "batch")
-    if value not in get_args(Norm):
-        raise ArchitectureError(
-            f"'norm' is {value!r}: unknown; {nearest(str(value), get_args(Norm))}", code="invalid-setting"
-        )
-    kind: Norm = value
-    return kind
 
 
 def _only_known(arch: Mapping[str, Any], known: set[str]) -> None:
