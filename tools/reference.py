@@ -30,6 +30,8 @@ from atoll.cli.app import app
 from atoll.config import EngineSettings, Experiment, preset
 from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
+from atoll.federation.faults import FaultRule
+from atoll.federation.trust import RobustSettings
 from atoll.methods import find_method
 from atoll.privacy.settings import PrivacySettings
 from atoll.registry import GROUPS, names
@@ -46,6 +48,11 @@ SHARED: dict[str, tuple[type[BaseModel], str]] = {
     "engine": (EngineSettings, "How tasks reach clients: [guide](../guide.md#quorum-deadline-and-late-replies)."),
     "simulation": (SimulationSettings, "The [virtual network](../guide.md#the-virtual-network). Without it: none."),
     "stop": (StopSettings, "Limits at which a run ends before its last round: [guide](../guide.md#stop-rules)."),
+    "robust": (RobustSettings, "What limits the influence of a single client: [trust](../trust.md#robust-mode)."),
+    "faults": (
+        FaultRule,
+        "Faults of clients, a `[[faults.rule]]` for each: [trust](../trust.md#test-your-own-settings). Without it: none.",
+    ),
     "privacy": (PrivacySettings, "Differential privacy of single rows: [privacy](../privacy.md). Without it: none."),
 }
 

@@ -1,5 +1,9 @@
-"""The processes of a fifth of the clients die in the middle of every task."""
+"""The processes of a fifth of the clients die in the middle of one in ten tasks."""
 
 from compare import compare
 
-compare("the processes of a fifth of the clients die in every task", {"kind": "crash", "clients": 0.2}, workers=2)
+compare(
+    "the processes of a fifth of the clients die in one in ten tasks",
+    {"kind": "crash", "clients": 0.2, "probability": 0.1},
+    workers=2,
+)

@@ -53,6 +53,12 @@ def named(program: int, words: str) -> list[int]:
     return found
 
 
+def tasks(program: int) -> list[int]:
+    """The forks of this site's executor, one for each task at work."""
+    executors = named(program, "atoll.deploy.flower.executor")
+    return [pid for pid in executors if not set(descendants(pid)) & set(executors)] if len(executors) > 1 else []
+
+
 @pytest.fixture(scope="module")
 def whole(joined: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What two rounds give that nobody disturbs."""
@@ -108,7 +114,7 @@ def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined:
     south = joined.programs["south"]
     connected = south.text().count("connected to")
     reaches(program, run, 1)
-    wait_for(lambda: bool(named(south.process.pid, "flwr-clientapp")), 120, program.text)
+    wait_for(lambda: bool(tasks(south.process.pid)), 120, program.text)
     os.kill(named(south.process.pid, "flower-supernode")[0], signal.SIGKILL)
     south.says("SIGKILL) and is restarted", 90)
     # For about a minute the SuperLink believes the dead one is alive and refuses the new one. The others do not wait.
@@ -163,7 +169,7 @@ def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_p
     assert (replies["used"], replies["failed"]) == (2, 1)
     joined.programs["west"].says("took longer than limits.minutes = 0.001 allows", 60)
     joined.programs["west"].says("the worker ended (exit code 0) and is restarted", 60)
-    wait_for(lambda: not named(joined.programs["west"].process.pid, "flwr-clientapp"), 60)
+    wait_for(lambda: not tasks(joined.programs["west"].process.pid), 60)
 
 
 def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from atoll.deploy import certificates
 from atoll.deploy.bundle import Bundle
+from atoll.deploy.flower import executor
 from atoll.deploy.layout import join_address, split_address
 from atoll.deploy.probe import probe, reach
 from atoll.deploy.supervisor import LogReader, Part, Say, flower_environment, flower_program, how
@@ -52,7 +53,8 @@ def run_node(
         if not _await_server(bundle, say, stop):
             return
         environment = flower_environment(bundle.work / "flower")
-        part = Part("node", lambda: command(bundle), environment, bundle.work, bundle.log, first_pause=5.0)
+        own_executor = executor.install(bundle.work / "programs", environment)
+        part = Part("node", lambda: command(bundle), own_executor, bundle.work, bundle.log, first_pause=5.0)
         own = worker_command(bundle, data)
         worker = Part("worker", lambda: own, environment | ENVIRONMENT, bundle.work, bundle.log, first_pause=0.2)
         try:

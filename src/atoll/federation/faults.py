@@ -59,11 +59,11 @@ class FaultRule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kind: Kind
-    clients: float | list[str] = Field(default=0.2)
-    factor: float = Field(default=1.0, ge=0)
-    probability: float = Field(default=1.0, ge=0, le=1)
-    first: int = Field(default=1, ge=1)
-    last: int | None = Field(default=None, ge=1)
+    clients: float | list[str] = Field(default=0.2)  # a share of all, drawn by the seed, or a list of names
+    factor: float = Field(default=1.0, ge=0)  # how strong; delay: seconds
+    probability: float = Field(default=1.0, ge=0, le=1)  # of each task
+    first: int = Field(default=1, ge=1)  # the first round of it
+    last: int | None = Field(default=None, ge=1)  # the last round of it; None: to the end
 
 
 class FaultSettings(BaseModel):

@@ -1,6 +1,6 @@
 """The program that runs on a site: a Flower ClientApp that hands frames to the site's resident worker.
 
-Flower starts it in a new process for each message. So it imports neither torch nor the rest of Atoll; the node's
+It runs in a new process for each message, see `executor`. So it imports neither torch nor the rest of Atoll; the node's
 setting `folder` says where the worker's socket is.
 """
 
