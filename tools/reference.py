@@ -51,7 +51,7 @@ SHARED: dict[str, tuple[type[BaseModel], str]] = {
     "robust": (RobustSettings, "What limits the influence of a single client: [trust](../trust.md#robust-mode)."),
     "faults": (
         FaultRule,
-        "Faults of clients, a `[[faults.rule]]` for each: [trust](../trust.md#test-your-own-settings). Without it: none.",
+        "Faults of clients, a `[[faults.rule]]` each: [trust](../trust.md#test-your-own-settings). Without it: none.",
     ),
     "privacy": (PrivacySettings, "Differential privacy of single rows: [privacy](../privacy.md). Without it: none."),
 }
