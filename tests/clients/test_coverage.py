@@ -28,7 +28,7 @@ KEYS = [[0, 1], [1, 2], [2, 3], [3, 3]]
 
 
 def covered(job: str, **payload: Any) -> tuple[Task, list[Release]]:
-    task = Task("t", INFO.name, job, {"architecture": ARCH, **payload}, returns={"correct": None, "measure": None})
+    task = Task("t", INFO.name, job, {"architecture": ARCH, **payload}, returns={"correct": None, "before": None})
     return Coverage(NOISE, {INFO.name: INFO}).cover(task)
 
 
@@ -43,13 +43,13 @@ def test_training() -> None:
 
 def test_training_that_measures_first() -> None:
     """Both are charged. A client that cannot afford to measure only trains, and is not charged for measuring."""
-    sent, releases = covered(jobs.TRAIN, epochs=3, batch=10, measure={"validation": "evaluate"})
+    sent, releases = covered(jobs.TRAIN, epochs=3, batch=10, before={"validation": "evaluate"})
     assert releases == [Release("train", 1.5, 10 / 42, 15), Release("validation", 4.0)]
-    assert sent.returns["measure"] == {"validation": {"confusion": CountArray((1, 2), 18)}}
+    assert sent.returns["before"] == {"validation": {"confusion": CountArray((1, 2), 18)}}
     assert sent.payload["count_privacy"] == {"deviation": 4.0}
-    payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "measure": {"validation": "evaluate"}}
+    payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "before": {"validation": "evaluate"}}
     macs = 18 * spaces.cost(ARCH).macs
-    task = Task("t", INFO.name, jobs.TRAIN, payload, macs + 5, {"weights": None, "measure": {}})
+    task = Task("t", INFO.name, jobs.TRAIN, payload, macs + 5, {"weights": None, "before": {}})
     less = Coverage(NOISE, {INFO.name: INFO}).without_counts(task)
     assert less is not None and less.macs == 5 and less.returns == {"weights": None}
     assert Coverage(NOISE, {INFO.name: INFO}).without_counts(less) is None

@@ -62,7 +62,7 @@ def _step(
             raise ValueError("broken")
         sent = task.payload["weights"]
         weights = Tensors({name: np.full_like(array, value) for name, array in sent.items()})
-        return {"weights": weights, "measure": _counts()}
+        return {"weights": weights, "before": _counts()}
 
     federation = ScriptedFederation(list(answers), answer, SCHEMA)
     federation.robust = RobustSettings(client_weights=weights)
@@ -114,7 +114,7 @@ def test_a_round_ends_by_quorum_and_a_late_model_is_dropped() -> None:
         asked[federation.round].append(task.client)
         sent = task.payload["weights"]
         weights = Tensors({name: np.full_like(array, values[task.client]) for name, array in sent.items()})
-        return {"weights": weights, "measure": _counts()}
+        return {"weights": weights, "before": _counts()}
 
     federation = LateFederation(list(values), answer, SCHEMA, late="drop", quorum=0.6)
     federation.robust = RobustSettings(client_weights="equal")
@@ -139,7 +139,7 @@ def test_the_learning_rate_decays_by_the_round_and_macs_follow_the_rule() -> Non
 
     def answer(task: Task) -> Payload:
         seen.append(task)
-        return {"weights": task.payload["weights"], "measure": _counts()}
+        return {"weights": task.payload["weights"], "before": _counts()}
 
     method = _method(lr=0.5, decay=0.5, epochs=2)
     federation = ScriptedFederation(["one"], answer, SCHEMA)
@@ -158,7 +158,7 @@ def test_a_fraction_of_the_clients_takes_part() -> None:
 
     def answer(task: Task) -> Payload:
         asked.append(task.client)
-        return {"weights": task.payload["weights"], "measure": _counts()}
+        return {"weights": task.payload["weights"], "before": _counts()}
 
     federation = ScriptedFederation(names, answer, SCHEMA)
     method = _method(fraction=0.3)
@@ -178,7 +178,7 @@ def test_the_metrics_of_a_round_are_those_of_the_model_that_was_sent() -> None:
         if not task.job.endswith(":train"):
             return _counts(wrong[value])["validation"]
         weights = Tensors({name: np.full_like(array, value + 1) for name, array in sent.items()})
-        return {"weights": weights, "measure": _counts(wrong[value])}
+        return {"weights": weights, "before": _counts(wrong[value])}
 
     method = _method()
     federation = ScriptedFederation(["one", "two"], answer, SCHEMA)

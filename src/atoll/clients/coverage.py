@@ -110,15 +110,15 @@ class Coverage:
 
     def without_counts(self, task: Task) -> Task | None:
         """A task of training that measures nothing besides; None if the task measures nothing."""
-        measured: Mapping[Part, str] = task.payload.get("measure", {})
+        measured: Mapping[Part, str] = task.payload.get("before", {})
         if task.job != jobs.TRAIN or not measured:
             return None
         rows = sum(self.infos[task.client].sizes[part] for part in measured)
         return replace(
             task,
-            payload={key: value for key, value in task.payload.items() if key != "measure"},
+            payload={key: value for key, value in task.payload.items() if key != "before"},
             macs=task.macs - cost(task.payload["architecture"]).macs * rows,
-            returns={key: value for key, value in task.returns.items() if key != "measure"},
+            returns={key: value for key, value in task.returns.items() if key != "before"},
         )
 
     def _training(self, task: Task, info: ClientInfo) -> tuple[Task, list[Release]]:
@@ -144,15 +144,15 @@ class Coverage:
         }
         covered = {**payload, "privacy": settings}
         returns = task.returns
-        if "measure" in payload:
+        if "before" in payload:
             covered["count_privacy"] = {"deviation": self.noise.counts}
-            found += [Release(part, self.noise.counts) for part in payload["measure"]]
-            counts = returns["measure"]
+            found += [Release(part, self.noise.counts) for part in payload["before"]]
+            counts = returns["before"]
             private_counts = {
                 part: {"confusion": CountArray((1, 2), info.sizes[part])} if job == "evaluate" else counts[part]
-                for part, job in payload["measure"].items()
+                for part, job in payload["before"].items()
             }
-            returns = {**returns, "measure": private_counts}
+            returns = {**returns, "before": private_counts}
         return replace(task, payload=covered, returns=returns), found
 
     def _check(self, architecture: Mapping[str, Any]) -> None:

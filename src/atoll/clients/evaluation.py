@@ -92,7 +92,7 @@ def measuring(
     returns: Payload = {}
     for part in parts:
         if info.sizes[part]:
-            key = REPORT if part == "test" else "measure"
+            key = REPORT if part == "test" else "before"
             asked.setdefault(key, {})[part] = measure
             returns.setdefault(key, {})[part] = _counts_check(architecture, info.sizes[part], measure)
     return asked, returns
@@ -100,7 +100,7 @@ def measuring(
 
 def measured_by(reply: Payload) -> dict[Part, ConfusionCounts]:
     """What the reply to such a task says, if it measured by `evaluate`."""
-    found = {**reply.get("measure", {}), **reply.get(REPORT, {})}
+    found = {**reply.get("before", {}), **reply.get(REPORT, {})}
     return {part: ConfusionCounts.from_payload(counts) for part, counts in found.items()}
 
 

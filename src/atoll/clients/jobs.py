@@ -51,7 +51,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
 
-    With `measure` the network is measured as it came, before it is trained, see `measured`.
+    With `before` the network is measured as it came, before it is trained, see `measured`.
 
     With `privacy` (see `coverage`) it is trained by noisy steps. What follows them, such as that removal, uses their
     result only, so it changes nothing in the guarantee.
@@ -103,7 +103,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
 
 
 def measured(payload: Payload, client: Client) -> Payload:
-    """What a task that trains also says of the network that came: the replies of the jobs that `measure` names, by the
+    """What a task that trains also says of the network that came: the replies of the jobs that `before` names, by the
     part of the client's rows; and those that `report` names, on test rows.
 
     A job that trains in its own way adds this to its reply.
@@ -113,7 +113,7 @@ def measured(payload: Payload, client: Client) -> Payload:
         own["privacy"] = payload["count_privacy"]
     return {
         key: {part: MEASURES[job]({**own, "part": part}, client) for part, job in payload[key].items()}
-        for key in ("measure", REPORT)
+        for key in ("before", REPORT)
         if key in payload
     }
 

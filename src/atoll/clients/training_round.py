@@ -121,7 +121,7 @@ def train_task(
     if parts:
         asked, described = measuring(info, architecture, parts, measure)
         payload, returns = payload | asked, returns | described
-        macs += cost.macs * sum(info.sizes[part] for part in asked.get("measure", ()))
+        macs += cost.macs * sum(info.sizes[part] for part in asked.get("before", ()))
     words = ("train", name, info.name) if name else ("train", info.name)
     return Task(":".join(words), info.name, job, payload, macs, returns)
 
@@ -331,7 +331,7 @@ class _Sum:
 
     def count(self, payload: Payload, info: ClientInfo) -> None:
         """Add what this client says of the model as it was sent."""
-        for key in ("measure", REPORT):
+        for key in ("before", REPORT):
             for part, counts in payload.get(key, {}).items():
                 robust = self.median and part == "validation"
                 total = self.counts.setdefault(part, Counted(median=robust))
