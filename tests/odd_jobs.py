@@ -45,7 +45,8 @@ def train_or_ruin(payload: Payload, client: Client) -> Payload:
     """Training, but one client sends weights that would ruin the average."""
     if client.data.name != payload["ruined_by"]:
         return jobs.train(payload, client)
-    return {"weights": Tensors({name: np.full_like(array, 3e38) for name, array in payload["weights"].items()})}
+    ruined = Tensors({name: np.full_like(array, 3e38) for name, array in payload["weights"].items()})
+    return {"weights": ruined} | jobs.measured(payload, client)
 
 
 def labels(payload: Payload, client: Client) -> Payload:

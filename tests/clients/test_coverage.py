@@ -28,7 +28,7 @@ KEYS = [[0, 1], [1, 2], [2, 3], [3, 3]]
 
 
 def covered(job: str, **payload: Any) -> tuple[Task, list[Release]]:
-    task = Task("t", INFO.name, job, {"architecture": ARCH, **payload}, returns={"correct": None})
+    task = Task("t", INFO.name, job, {"architecture": ARCH, **payload}, returns={"correct": None, "before": None})
     return Coverage(NOISE, {INFO.name: INFO}).cover(task)
 
 
@@ -39,6 +39,21 @@ def test_training() -> None:
     assert task.payload["privacy"] == {"clip": 0.5, "noise": 1.5, "rate": 10 / 42, "steps": 15}
     _, both = covered(jobs.TRAIN, epochs=1, batch=100, with_validation=True)
     assert both == [Release("train", 1.5, 1.0, 1), Release("validation", 1.5, 1.0, 1)]
+
+
+def test_training_that_measures_first() -> None:
+    """Both are charged. A client that cannot afford to measure only trains, and is not charged for measuring."""
+    sent, releases = covered(jobs.TRAIN, epochs=3, batch=10, before={"validation": "evaluate"})
+    assert releases == [Release("train", 1.5, 10 / 42, 15), Release("validation", 4.0)]
+    assert sent.returns["before"] == {"validation": {"confusion": CountArray((1, 2), 18)}}
+    assert sent.payload["count_privacy"] == {"deviation": 4.0}
+    payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "before": {"validation": "evaluate"}}
+    macs = 18 * spaces.cost(ARCH).macs
+    task = Task("t", INFO.name, jobs.TRAIN, payload, macs + 5, {"weights": None, "before": {}})
+    less = Coverage(NOISE, {INFO.name: INFO}).without_counts(task)
+    assert less is not None and less.macs == 5 and less.returns == {"weights": None}
+    assert Coverage(NOISE, {INFO.name: INFO}).without_counts(less) is None
+    assert Coverage(NOISE, {INFO.name: INFO}).cover(less)[1] == [Release("train", 1.5, 10 / 42, 15)]
 
 
 def test_counts() -> None:
@@ -59,6 +74,7 @@ def test_counts() -> None:
         ("elsewhere:train", {}),
         (jobs.COUNT_CORRECT, {"part": "validation", "confusion": True}),
         (jobs.TRAIN, {"epochs": 1, "batch": 10, "client_accuracy": True}),
+        (jobs.TRAIN, {"epochs": 1, "batch": 10, "report": {"test": "evaluate"}}),
     ],
 )
 def test_everything_else_is_refused(job: str, payload: Payload) -> None:

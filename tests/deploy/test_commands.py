@@ -63,7 +63,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
         code, said = typed(monkeypatch, capsys, "federation", "init", tmp_path / "new", *options)
         assert code == 2 and len(said.splitlines()) == 1 and f"[{problem}]" in said, said
     assert list(tmp_path.iterdir()) == []
-    for words in (("server",), ("status",), ("add", "x"), ("remove", "x"), ("renew",)):
+    for words in (("server",), ("status",), ("add", "x"), ("remove", "x"), ("rotate", "x"), ("renew",)):
         code, said = typed(monkeypatch, capsys, "federation", words[0], tmp_path, *words[1:])
         assert code == 2 and "[no-federation-here]" in said
     code, said = typed(monkeypatch, capsys, "site", "join", tmp_path, "--data", tmp_path)

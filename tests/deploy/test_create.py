@@ -164,6 +164,28 @@ def test_sites_come_and_go(layout: Layout) -> None:
     assert layout.public_key("b").read_bytes() != before, "the old key stays shut out"
 
 
+def test_one_site_gets_a_new_key_and_the_others_are_not_touched(layout: Layout) -> None:
+    def files(name: str) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (layout.bundles / name).iterdir()}
+
+    a, b, public = files("a"), files("b"), {name: layout.public_key(name).read_bytes() for name in "ab"}
+    assert create.rotate_site(layout, "b") == layout.bundles / "b"
+    assert files("a") == a and layout.public_key("a").read_bytes() == public["a"]
+    assert layout.sites == ["a", "b"] and layout.public_key("b").read_bytes() != public["b"]
+    assert [name for name, text in files("b").items() if text != b[name]] == ["site.key"], "it replaces one file only"
+    bundle.Bundle.open(layout.bundles / "b")  # its key is readable by its owner only
+    with refused(SiteError, "unknown-site", "'c'"):
+        create.rotate_site(layout, "c")
+
+
+def test_a_rotation_that_fails_leaves_the_old_key_valid(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = layout.public_key("b").read_bytes()
+    monkeypatch.setattr(create, "write_bundle", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space"):
+        create.rotate_site(layout, "b")
+    assert layout.public_key("b").read_bytes() == before
+
+
 def test_a_renewed_certificate_is_of_the_same_authority(layout: Layout) -> None:
     old, ca = (layout.server / "server.crt").read_bytes(), layout.ca.read_bytes()
     create.renew(layout)

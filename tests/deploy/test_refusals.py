@@ -136,7 +136,7 @@ def test_a_site_joins_once_on_a_machine_and_once_at_all(joined: Deployment, tmp_
     assert {site.name: site.state for site in status(joined.layout).sites}["north"] == "online"
 
 
-def test_a_site_can_come_later_and_leave_for_ever(deployment: Deployment) -> None:
+def test_a_site_can_come_later_change_its_key_and_leave_for_ever(deployment: Deployment) -> None:
     folder = deployment.layout.folder
     assert run_atoll("federation", "add", folder, "east").returncode == 0
     wait_for(lambda: "east" in deployment.layout.nodes(), 120)
@@ -145,10 +145,16 @@ def test_a_site_can_come_later_and_leave_for_ever(deployment: Deployment) -> Non
     node = deployment.join("east", write_rows(deployment.folder / "data" / "east" / "rows.csv"), bundle=keep)
     node.says("connected to", 120)
     deployment.server.says("site east is connected", 120)
+    before = deployment.layout.nodes()
+    assert run_atoll("federation", "rotate", folder, "east").returncode == 0
+    wait_for(lambda: deployment.layout.nodes()["east"] != before["east"], 120)
+    assert deployment.layout.nodes() == before | {"east": deployment.layout.nodes()["east"]}, "no other site is touched"
+    node.says("the server refuses this site", 180)
+    shutil.copy(deployment.layout.bundles / "east" / "site.key", keep / "site.key")
+    node.says("connected to", 120, times=2)  # with the new key, without a restart
     assert run_atoll("federation", "remove", folder, "east").returncode == 0
     wait_for(lambda: "east" not in deployment.layout.nodes(), 120)
     deployment.server.says("site east was removed", 120)
-    node.says("the server refuses this site", 180)
     node.stop()
     assert "east" not in {site.name for site in status(deployment.layout).sites}
 

@@ -29,6 +29,7 @@ RETURNS = {
     "correct": Count(7),
     "each": CountsUpTo((2,), 7),
     "confusion": CountArray((2, 2), 7),
+    "report": {"test": {"correct": Count(7)}},
 }
 
 
@@ -36,7 +37,8 @@ def answer(task: Task) -> Payload:
     """Weights one higher than before, and three of seven rows right."""
     weights = Tensors({name: array + 1 for name, array in task.payload["weights"].items()})
     confusion = np.array([[2, 1], [3, 1]])
-    return {"weights": weights, "correct": 3, "each": np.array([3, 4]), "confusion": confusion}
+    report = {"test": {"correct": 3}}
+    return {"weights": weights, "correct": 3, "each": np.array([3, 4]), "confusion": confusion, "report": report}
 
 
 def exchange(*rules: FaultRule) -> dict[str, Reply]:
@@ -67,6 +69,7 @@ def test_a_lie_passes_every_check() -> None:
     payload = exchange(rule("lie"))["bad"].payload
     assert payload["correct"] == 7 and payload["each"].tolist() == [7, 7]
     assert payload["confusion"].tolist() == [[3, 0], [0, 4]] and payload["weights"]["w"][0] == 11
+    assert payload["report"] == {"test": {"correct": 3}}, "the report says what is true"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import atoll
 from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
@@ -43,19 +46,23 @@ def _method(**settings: Any) -> FedAvg:
     return FedAvg(FedAvgConfig(rounds=3, model="mlp", hidden=[1], **settings).fitted(SCHEMA, 2), SCHEMA)
 
 
+def _counts(wrong: int = 0) -> Payload:
+    """What a client with ten validation rows says of the model that came."""
+    return {"validation": {"confusion": np.array([[10 - wrong, wrong], [0, 0]]), "loss": 1.0}}
+
+
 def _step(
     method: FedAvg, answers: dict[str, float | None], rows: dict[str, int], weights: ClientWeights = "capped"
 ) -> FedAvgState:
     """One round in which each client returns a model filled with its number, or fails."""
 
     def answer(task: Task) -> Payload:
-        if not task.job.endswith(":train"):
-            return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
         value = answers[task.client]
         if value is None:
             raise ValueError("broken")
         sent = task.payload["weights"]
-        return {"weights": Tensors({name: np.full_like(array, value) for name, array in sent.items()})}
+        weights = Tensors({name: np.full_like(array, value) for name, array in sent.items()})
+        return {"weights": weights, "before": _counts()}
 
     federation = ScriptedFederation(list(answers), answer, SCHEMA)
     federation.robust = RobustSettings(client_weights=weights)
@@ -104,11 +111,10 @@ def test_a_round_ends_by_quorum_and_a_late_model_is_dropped() -> None:
     asked: list[list[str]] = [[], [], [], []]
 
     def answer(task: Task) -> Payload:
-        if not task.job.endswith(":train"):
-            return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
         asked[federation.round].append(task.client)
-        weights = task.payload["weights"]
-        return {"weights": Tensors({name: np.full_like(array, values[task.client]) for name, array in weights.items()})}
+        sent = task.payload["weights"]
+        weights = Tensors({name: np.full_like(array, values[task.client]) for name, array in sent.items()})
+        return {"weights": weights, "before": _counts()}
 
     federation = LateFederation(list(values), answer, SCHEMA, late="drop", quorum=0.6)
     federation.robust = RobustSettings(client_weights="equal")
@@ -127,14 +133,13 @@ def test_a_round_ends_by_quorum_and_a_late_model_is_dropped() -> None:
 
 
 def test_the_learning_rate_decays_by_the_round_and_macs_follow_the_rule() -> None:
-    """By hand: 2-1-2 has 2 + 2 = 4 MACs; 10 rows, 2 epochs, a training pass counting three: 240."""
+    """By hand: 2-1-2 has 2 + 2 = 4 MACs; 10 rows, 2 epochs, a training pass counting three: 240. And 10 validation rows
+    once: 40."""
     seen: list[Task] = []
 
     def answer(task: Task) -> Payload:
         seen.append(task)
-        if task.job.endswith(":train"):
-            return {"weights": task.payload["weights"]}
-        return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+        return {"weights": task.payload["weights"], "before": _counts()}
 
     method = _method(lr=0.5, decay=0.5, epochs=2)
     federation = ScriptedFederation(["one"], answer, SCHEMA)
@@ -142,9 +147,8 @@ def test_the_learning_rate_decays_by_the_round_and_macs_follow_the_rule() -> Non
     for number in (1, 2, 3):
         federation.begin(number)
         state, metrics = method.step(state, federation, stream(1, number))
-    trained = [task for task in seen if task.job.endswith(":train")]
-    assert [task.payload["lr"] for task in trained] == [0.5, 0.25, 0.125]
-    assert {task.macs for task in trained} == {240}
+    assert [task.payload["lr"] for task in seen] == [0.5, 0.25, 0.125]
+    assert {task.macs for task in seen} == {240 + 40}
     assert metrics["error"] == 0.0 and method.done(state)
 
 
@@ -154,15 +158,60 @@ def test_a_fraction_of_the_clients_takes_part() -> None:
 
     def answer(task: Task) -> Payload:
         asked.append(task.client)
-        if task.job.endswith(":train"):
-            return {"weights": task.payload["weights"]}
-        return {"confusion": np.array([[10, 0], [0, 0]]), "loss": 1.0}
+        return {"weights": task.payload["weights"], "before": _counts()}
 
     federation = ScriptedFederation(names, answer, SCHEMA)
     method = _method(fraction=0.3)
     federation.begin(1)
     method.step(method.init(federation, stream(1, "init")), federation, stream(1, "step"))
-    assert len(set(asked)) == 3 and len(asked) == 6  # each trains, then measures
+    assert len(set(asked)) == len(asked) == 3  # one task each
+
+
+def test_the_metrics_of_a_round_are_those_of_the_model_that_was_sent() -> None:
+    """Rounds give models of 1s, 2s, 3s. Errors: 0.9 (untrained), 0.2, 0.1, and 0.4 of the last one: 2s are the best."""
+    wrong = {0.0: 9, 1.0: 2, 2.0: 1, 3.0: 4}
+
+    def answer(task: Task) -> Payload:
+        sent = task.payload["weights"]
+        name = next(name for name in sent if name.endswith("bias"))
+        value = float(sent[name].ravel()[0])
+        if not task.job.endswith(":train"):
+            return _counts(wrong[value])["validation"]
+        weights = Tensors({name: np.full_like(array, value + 1) for name, array in sent.items()})
+        return {"weights": weights, "before": _counts(wrong[value])}
+
+    method = _method()
+    federation = ScriptedFederation(["one", "two"], answer, SCHEMA)
+    state = method.init(federation, stream(1, "init"))
+    state = replace(state, weights=Tensors({name: np.zeros_like(array) for name, array in state.weights.items()}))
+    errors = []
+    for number in (1, 2, 3):
+        federation.begin(number)
+        state, metrics = method.step(state, federation, stream(1, number))
+        errors.append(round(metrics["error"], 9))
+    assert errors == [0.9, 0.2, 0.1] and (state.best_round, state.round) == (2, 3)
+    federation.begin(4)
+    found = {one.id: one for one in method.results(state, federation, stream(1, "results"))}
+    assert {name: one.objectives["error"] for name, one in found.items()} == pytest.approx({"final": 0.4, "best": 0.1})
+    assert {name: one.picks for name, one in found.items()} == {"final": ["final"], "best": ["high", "best"]}
+    assert {float(value) for array in found["best"].weights.values() for value in array.ravel()} == {2.0}
+    assert [one.about for one in found.values()] == [{"round": 3}, {"round": 2}]
+
+
+def test_a_round_asks_each_client_once_and_every_holder_of_test_rows_counts(tmp_path: Path) -> None:
+    """Those that train count in the same task; only a holder that does not train gets a task of its own. What tests
+    cost is not charged."""
+    data = made_table(clients=4)
+    all_train, half = ({"rounds": 2, "hidden": [2], "fraction": fraction} for fraction in (1.0, 0.5))
+    ledgers = {}
+    for name, settings in {"all": all_train, "half": half, "untested": all_train | {"test_every": 0}}.items():
+        run = atoll.search("fedavg", data, out=tmp_path / name, workers=0, **settings)
+        ledgers[name] = [account | {"bytes_up": 0} for account in run.result["ledger"]["per_round"]]
+        # A loss travels as text of its own length; besides, a reply is the same with and without a test.
+        assert ("test_error" in run.rounds[-1]["metrics"]) == (name != "untested")
+    assert [account["tasks"] for account in ledgers["all"][:2]] == [4, 4]
+    assert [account["tasks"] for account in ledgers["half"][:2]] == [2, 2]
+    assert ledgers["all"] == ledgers["untested"]
 
 
 def test_nan_weights_are_rejected_before_the_mean() -> None:

@@ -100,7 +100,7 @@ def test_the_account_is_written_before_a_task_is_started(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(local.SerialTransport, "start", checked)
     started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
-    assert len(seen) == 3 * (2 * 2 + 2)  # training and counts of two rounds; the last and the best network at the end
+    assert len(seen) == 3 * (2 + 2)  # one task in each of two rounds; the last and the best network at the end
 
 
 def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_the_command(found: Run, tmp_path: Path) -> None:
     assert [candidate["id"] for candidate in again.result["candidates"]] == ["m0", "final", "width:=final"]
     config = tomllib.loads((path / "config.toml").read_text())
     assert config["retrain"]["groups"] == 3 and list(config["retrain"]["start"]) == ["m0", "final", "width:=final"]
-    # Each network is trained and validated on its own group: together all clients once, not three times.
-    assert again.result["ledger"]["per_round"][0]["tasks"] == 2 * 4
+    # Each network is measured and trained on its own group: together all clients once, not three times.
+    assert again.result["ledger"]["per_round"][0]["tasks"] == 4
     resumed = run("resume", path, "--rounds", 3, "--workers", 0, "--quiet")
     assert resumed.code == 0, resumed
     wrong = run("retrain", found.path, "--pick", "m0", "--groups", 5, "--out", tmp_path / "none")

@@ -194,6 +194,17 @@ def remove(folder: Folder, name: SiteName) -> None:
 
 
 @app.command()
+def rotate(folder: Folder, name: SiteName) -> None:
+    """A new key for one site: makes its bundle again. A running server refuses the old key within seconds."""
+    from atoll.deploy.create import rotate_site
+    from atoll.deploy.layout import Layout
+
+    bundle = rotate_site(Layout.open(folder), name)
+    tell(f"the old key of site {name} is rejected from now on; the new one is {bundle / 'site.key'}")
+    tell("give it to the site over a secure channel: it replaces site.key of its bundle and joins again")
+
+
+@app.command()
 def renew(folder: Folder) -> None:
     """A new certificate for the server, two years long, under the same authority: sites keep their bundles."""
     from atoll.deploy.create import renew as renew_certificate

@@ -10,8 +10,11 @@ from atoll.clients.evaluation import (
     evaluate_test,
     evaluate_test_each,
     final_objectives,
+    measured_by,
+    measured_parts,
     measurements,
     metrics_of,
+    total,
 )
 from atoll.clients.training_round import (
     Counted,
@@ -41,9 +44,12 @@ __all__ = [
     "evaluate_test_each",
     "final_objectives",
     "fresh",
+    "measured_by",
+    "measured_parts",
     "measurements",
     "metrics_of",
     "resumed",
+    "total",
     "train_models",
     "train_task",
 ]

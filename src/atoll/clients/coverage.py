@@ -3,6 +3,7 @@
 | job             | what leaves                   | sensitivity (L2) to one row                                    |
 |-----------------|-------------------------------|----------------------------------------------------------------|
 | `train`         | weights after noisy steps     | `clip`: the longest gradient of one row, in each step          |
+|                 | and correct rows, if asked    | 1, as `evaluate`                                               |
 | `evaluate`      | correct rows                  | 1: a row is right or wrong                                     |
 | `count_correct` | correct rows of K networks    | sqrt(K): a row changes each of K numbers by 1 at most          |
 
@@ -18,10 +19,10 @@ from typing import Any
 
 from atoll.clients import jobs
 from atoll.core.checks import CountArray
-from atoll.core.messages import ClientInfo, Part, Task
+from atoll.core.messages import REPORT, ClientInfo, Part, Task
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Release
-from atoll.spaces import canonical, skeleton
+from atoll.spaces import canonical, cost, skeleton
 from atoll.training import private
 
 
@@ -107,11 +108,29 @@ class Coverage:
         covered = replace(task, payload={**payload, "privacy": settings}, returns=returns)
         return covered, [Release(part, self.noise.counts)]
 
+    def without_counts(self, task: Task) -> Task | None:
+        """A task of training that measures nothing besides; None if the task measures nothing."""
+        measured: Mapping[Part, str] = task.payload.get("before", {})
+        if task.job != jobs.TRAIN or not measured:
+            return None
+        rows = sum(self.infos[task.client].sizes[part] for part in measured)
+        return replace(
+            task,
+            payload={key: value for key, value in task.payload.items() if key != "before"},
+            macs=task.macs - cost(task.payload["architecture"]).macs * rows,
+            returns={key: value for key, value in task.returns.items() if key != "before"},
+        )
+
     def _training(self, task: Task, info: ClientInfo) -> tuple[Task, list[Release]]:
         payload = task.payload
         if payload.get("client_accuracy"):
             raise ConfigError(
                 "[privacy]: client_accuracy = true is not covered by the account; set it to false",
+                code="privacy-not-covered",
+            )
+        if REPORT in payload:
+            raise ConfigError(
+                "[privacy]: counts of clients' test rows are not covered by the account; set data.split to leave none",
                 code="privacy-not-covered",
             )
         parts: list[Part] = ["train", "validation"] if payload.get("with_validation") else ["train"]
@@ -123,7 +142,18 @@ class Coverage:
             "rate": found[0].rate,
             "steps": found[0].times,
         }
-        return replace(task, payload={**payload, "privacy": settings}), found
+        covered = {**payload, "privacy": settings}
+        returns = task.returns
+        if "before" in payload:
+            covered["count_privacy"] = {"deviation": self.noise.counts}
+            found += [Release(part, self.noise.counts) for part in payload["before"]]
+            counts = returns["before"]
+            private_counts = {
+                part: {"confusion": CountArray((1, 2), info.sizes[part])} if job == "evaluate" else counts[part]
+                for part, job in payload["before"].items()
+            }
+            returns = {**returns, "before": private_counts}
+        return replace(task, payload=covered, returns=returns), found
 
     def _check(self, architecture: Mapping[str, Any]) -> None:
         name = canonical(architecture)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from atoll import spaces
 from atoll.clients import jobs
 from atoll.core import checks
-from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
+from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
 from atoll.federation.base import Federation
 from atoll.training import calibration
 from atoll.training.metrics import Confusion, ConfusionCounts, accuracy, weighted_f1
@@ -19,6 +19,9 @@ from atoll.training.metrics import Confusion, ConfusionCounts, accuracy, weighte
 MOST_POSITIONS = 2**24  # of an image, where batch norm sees one value each
 ROUNDING = 1e-3  # of sums, relative
 LARGEST = 1e30  # of a mean that batch norm sees: its square is a finite float64, and it is a finite float32
+
+
+Measure = Literal["evaluate", "count_correct"]  # jobs that a task of training may do first, see `jobs.measured`
 
 
 def metrics_of(counts: ConfusionCounts, prefix: str = "") -> dict[str, float]:
@@ -47,19 +50,65 @@ def evaluate(
     federation: Federation, clients: Sequence[ClientInfo], architecture: dict[str, Any], weights: Tensors
 ) -> ConfusionCounts | None:
     """The network on these clients' validation rows, all counted together; None if no client has any."""
-    return _total(_each(federation, clients, "validation", architecture, weights))
+    return total(_each(federation, clients, "validation", architecture, weights))
 
 
-def evaluate_test(federation: Federation, architecture: dict[str, Any], weights: Tensors) -> ConfusionCounts | None:
-    """The network on test data, for the report only: not charged to the search and never seen by it."""
-    return _total(evaluate_test_each(federation, architecture, weights))
+def evaluate_test(
+    federation: Federation,
+    architecture: dict[str, Any],
+    weights: Tensors,
+    known: Mapping[str, ConfusionCounts] | None = None,
+) -> ConfusionCounts | None:
+    """The network on test data, for the report only: not charged to the search and never seen by it. Holders whose
+    counts are `known` are not asked."""
+    return total(evaluate_test_each(federation, architecture, weights, known))
 
 
 def evaluate_test_each(
-    federation: Federation, architecture: dict[str, Any], weights: Tensors
+    federation: Federation,
+    architecture: dict[str, Any],
+    weights: Tensors,
+    known: Mapping[str, ConfusionCounts] | None = None,
 ) -> dict[str, ConfusionCounts]:
     """The same, for each holder of test data by itself."""
-    return _each(federation, federation.test_holders(), "test", architecture, weights, test_evaluation=True)
+    found = dict(known or {})
+    others = [info for info in federation.test_holders() if info.name not in found]
+    return found | _each(federation, others, "test", architecture, weights, True, minimum=0 if found else 1)
+
+
+def measured_parts(federation: Federation, info: ClientInfo, tested: bool) -> list[Part]:
+    """The parts of its rows on which a client that trains measures the network that came: also test rows, if it is time
+    for a test and the report is about this client's."""
+    held = tested and any(info.name == holder.name for holder in federation.test_holders())
+    return ["validation", "test"] if held else ["validation"]
+
+
+def measuring(
+    info: ClientInfo, architecture: Mapping[str, Any], parts: Sequence[Part], measure: Measure
+) -> tuple[Payload, Payload]:
+    """What a task of training carries and may return if it also measures the network that came, on those of these parts
+    of which the client has rows."""
+    asked: Payload = {}
+    returns: Payload = {}
+    for part in parts:
+        if info.sizes[part]:
+            key = REPORT if part == "test" else "before"
+            asked.setdefault(key, {})[part] = measure
+            returns.setdefault(key, {})[part] = _counts_check(architecture, info.sizes[part], measure)
+    return asked, returns
+
+
+def measured_by(reply: Payload) -> dict[Part, ConfusionCounts]:
+    """What the reply to such a task says, if it measured by `evaluate`."""
+    found = {**reply.get("before", {}), **reply.get(REPORT, {})}
+    return {part: ConfusionCounts.from_payload(counts) for part, counts in found.items()}
+
+
+def _counts_check(architecture: Mapping[str, Any], rows: int, measure: Measure) -> Payload:
+    if measure == "count_correct":
+        return {"correct": checks.Count(rows)}
+    outputs = int(architecture["classes"])
+    return {"confusion": checks.CountArray((outputs, outputs), rows), "loss": checks.Number(0.0)}
 
 
 class Finished(NamedTuple):
@@ -207,10 +256,10 @@ def _each(
     architecture: dict[str, Any],
     weights: Tensors,
     test_evaluation: bool = False,
+    minimum: int = 1,
 ) -> dict[str, ConfusionCounts]:
-    """Each client's counts; empty if no client has rows of this part."""
+    """Each client's counts, at least `minimum` of them; empty if no client has rows of this part."""
     macs = spaces.cost(architecture).macs
-    outputs = int(architecture["classes"])
     payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": jobs.TEST_BATCH}
     tasks = [
         Task(
@@ -219,16 +268,17 @@ def _each(
             jobs.EVALUATE,
             payload,
             macs * info.sizes[part],
-            {"confusion": checks.CountArray((outputs, outputs), info.sizes[part]), "loss": checks.Number(0.0)},
+            _counts_check(architecture, info.sizes[part], "evaluate"),
             test_evaluation,
         )
         for info in clients
         if info.sizes[part] > 0
     ]
-    replies = federation.collect(tasks, minimum=min(1, len(tasks)), what=f"{part} counts")
+    replies = federation.collect(tasks, minimum=min(minimum, len(tasks)), what=f"{part} counts")
     return {reply.task.client: ConfusionCounts.from_payload(reply.payload) for reply in replies}
 
 
-def _total(each: Mapping[str, ConfusionCounts]) -> ConfusionCounts | None:
+def total(each: Mapping[str, ConfusionCounts]) -> ConfusionCounts | None:
+    """All of these together; None if there are none."""
     counts = list(each.values())
     return sum(counts[1:], counts[0]) if counts else None

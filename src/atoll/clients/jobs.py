@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atoll.core.messages import Array, Part, Payload, Tensors
+from atoll.core.messages import REPORT, Array, Part, Payload, Tensors
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest
 from atoll.training import calibration, evaluation, gradients, networks, private, sgd, shared_prefix
@@ -51,10 +51,13 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
 
+    With `before` the network is measured as it came, before it is trained, see `measured`.
+
     With `privacy` (see `coverage`) it is trained by noisy steps. What follows them, such as that removal, uses their
     result only, so it changes nothing in the guarantee.
     """
     architecture, key = payload["architecture"], payload.get("key")
+    counts = measured(payload, client)
     fields = sgd.TrainSettings.__dataclass_fields__
     x, y = client.data.part("train")
     if payload.get("with_validation"):
@@ -80,7 +83,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
             prox=payload.get("prox", 0.0),
             device=client.device,
         )
-        return {"weights": _upload(architecture, noisy)}
+        return {"weights": _upload(architecture, noisy)} | counts
     trained = sgd.train(
         module,
         sparse.unpack(architecture, payload["weights"]),
@@ -94,10 +97,25 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
         objective=objective or (sgd.proximal(payload["prox"]) if payload.get("prox") else sgd.cross_entropy),
         device=client.device,
     ).weights
-    reply: Payload = {}
     if payload.get("client_accuracy"):
-        reply["correct"] = evaluation.evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
-    return {"weights": _upload(architecture, trained), **reply}
+        counts["correct"] = evaluation.evaluate(module, trained, x, y, TEST_BATCH, device=client.device).correct
+    return {"weights": _upload(architecture, trained)} | counts
+
+
+def measured(payload: Payload, client: Client) -> Payload:
+    """What a task that trains also says of the network that came: the replies of the jobs that `before` names, by the
+    part of the client's rows; and those that `report` names, on test rows.
+
+    A job that trains in its own way adds this to its reply.
+    """
+    own = {"architecture": payload["architecture"], "weights": payload["weights"], "batch": TEST_BATCH}
+    if "count_privacy" in payload:
+        own["privacy"] = payload["count_privacy"]
+    return {
+        key: {part: MEASURES[job]({**own, "part": part}, client) for part, job in payload[key].items()}
+        for key in ("before", REPORT)
+        if key in payload
+    }
 
 
 def _upload(architecture: dict[str, Any], trained: Tensors) -> Tensors:
@@ -242,6 +260,8 @@ def confusion_of(
 
 
 Job = Callable[[Payload, Client], Payload]
+
+MEASURES: dict[str, Job] = {"evaluate": evaluate, "count_correct": count_correct}
 
 JOBS: dict[str, Job] = {
     "train": train,

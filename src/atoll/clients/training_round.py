@@ -30,9 +30,9 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean
 from atoll.algorithms.robust import RobustMean
 from atoll.clients import jobs
-from atoll.clients.evaluation import statistics_check
+from atoll.clients.evaluation import Measure, measured_parts, measuring, statistics_check
 from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
-from atoll.core.messages import ClientInfo, Part, Payload, Task, Tensors
+from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.rng import Generator
@@ -55,6 +55,8 @@ class FederatedModel:
     client_correct: int = 0  # of the clients' own training rows, after their own training, if it was asked for
     client_rows: int = 0
     diverged: bool = False  # no client could return finite weights: there is nothing left to train
+    # Of the model as it was sent in the last round, by the part of the clients' rows, if it was asked for.
+    counts: Mapping[Part, Counted] = field(default_factory=dict)
 
     def whole(self) -> Tensors:
         """The weights as the network's own parameters."""
@@ -93,12 +95,19 @@ def resumed(name: str, architecture: dict[str, Any], weights: Tensors) -> Federa
 
 
 def train_task(
-    info: ClientInfo, payload: Payload, name: str = "", cost: spaces.Cost | None = None, job: str = jobs.TRAIN
+    info: ClientInfo,
+    payload: Payload,
+    name: str = "",
+    cost: spaces.Cost | None = None,
+    job: str = jobs.TRAIN,
+    parts: Sequence[Part] = (),
+    measure: Measure = "evaluate",
 ) -> Task:
     """The task of a training payload (see `jobs.train`) for one client: its MACs, and what may come back.
 
     `name` tells several models of a round apart. `cost` is that of the network's trained part if it is not the whole
-    network. `job` is `jobs.train` or one with the same payload and reply.
+    network. `job` is `jobs.train` or one with the same payload and reply. The client also measures the network as it
+    came, before it trains, on these `parts` of its rows; test rows are for the report.
     """
     architecture, rows = payload["architecture"], trained_rows(info, payload)
     graphs = {matrix: int(np.count_nonzero(mask)) for matrix, mask in sparse.masks(architecture).items()}
@@ -107,7 +116,12 @@ def train_task(
     counted = bool(payload.get("client_accuracy"))
     if counted:
         returns["correct"] = Count(rows)
-    macs = training_macs(cost or spaces.cost(architecture), rows, payload["epochs"], extra_passes=counted)
+    cost = cost or spaces.cost(architecture)
+    macs = training_macs(cost, rows, payload["epochs"], extra_passes=counted)
+    if parts:
+        asked, described = measuring(info, architecture, parts, measure)
+        payload, returns = payload | asked, returns | described
+        macs += cost.macs * sum(info.sizes[part] for part in asked.get("before", ()))
     words = ("train", name, info.name) if name else ("train", info.name)
     return Task(":".join(words), info.name, job, payload, macs, returns)
 
@@ -133,34 +147,56 @@ def train_models(
     training: LocalTraining,
     rounds_done: int,
     own: Own | None = None,
+    parts: Sequence[Part] = (),
 ) -> list[FederatedModel]:
-    """All models after one more round on these clients, or each on its `own`.
+    """All models after one more round on these clients, or each on its `own`; their `counts` say what they got right on
+    these `parts` before it.
 
     A model whose weights left the finite numbers on every client has diverged. One that no client trained for another
     reason stays as it was. If no client returned anything for any model, that is `TooFewReplies`.
     """
     running = {model.name: model for model in models if not model.diverged}
     if not running:
-        return list(models)
+        return [_nothing_right(model, (own or {}).get(model.name, clients), parts) for model in models]
     # Model by model, not client by client: neighbours in the queue are then different clients and can work at once.
     asked = {name: (own or {}).get(name, clients) for name in running}
-    tasks = [_train_task(running[name], info, training, rounds_done) for name in asked for info in asked[name]]
+    infos = {info.name: info for group in asked.values() for info in group}
+    own_parts = {
+        name: [part for part in measured_parts(federation, info, "test" in parts) if part in parts]
+        for name, info in infos.items()
+    }
+    tasks = [
+        _train_task(running[name], info, training, rounds_done, own_parts[info.name])
+        for name in asked
+        for info in asked[name]
+    ]
     owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
-    rows = {info.name: trained_rows(info, training.extras) for group in asked.values() for info in group}
-    sums = {name: _Sum(federation.mean(running[name].weights)) for name in running}
+    sums = {name: _Sum(federation.mean(running[name].weights), median=federation.median_fitness) for name in running}
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         name = owner[reply.task.id]
-        trained = rows[reply.task.client]
-        weight = federation.weight(reply.task.client, trained)
-        sums[name].add(running[name].architecture, reply.payload, trained, weight)
+        info = infos[reply.task.client]
+        trained = trained_rows(info, training.extras)
+        sums[name].add(running[name].architecture, reply.payload, trained, federation.weight(info.name, trained))
+        sums[name].count(reply.payload, info)
     for failure in replies.failures:
         sums[owner[failure.task.id]].errors.append(failure.error or "")
     if all(total.mean.weight == 0 and not total.diverged for total in sums.values()):
         raise TooFewReplies(
             f"none of {len(tasks)} tasks returned a usable model ({replies.reasons})", code="too-few-replies"
         )
-    return [sums[model.name].applied(model) if model.name in sums else model for model in models]
+    after = [sums[model.name].applied(model) if model.name in sums else model for model in models]
+    return [
+        _nothing_right(model, (own or {}).get(model.name, clients), parts) if model.diverged else model
+        for model in after
+    ]
+
+
+def _nothing_right(model: FederatedModel, clients: Sequence[ClientInfo], parts: Sequence[Part]) -> FederatedModel:
+    """A diverged model, counted on all these clients' validation rows, if it was asked for."""
+    if "validation" not in parts:
+        return model
+    return replace(model, counts={"validation": Counted(rows=sum(info.sizes["validation"] for info in clients))})
 
 
 @dataclass
@@ -173,6 +209,7 @@ class Counted:
     statistics: Tensors = field(default_factory=lambda: Tensors({}))  # of batch norm, if they were asked for
     median: bool = False  # the error is the median of the clients' own, see `robust.fitness`
     each: list[Counted] = field(default_factory=list)  # the clients' own counts, if the median is asked for
+    clients: list[str] = field(default_factory=list)  # who counted, where that is known
 
     def error(self, objective: Objective = "error") -> float:
         """What a search minimises; 1 without rows, and for a model that has diverged."""
@@ -252,7 +289,9 @@ def count_correct(
     return counts
 
 
-def _train_task(model: FederatedModel, info: ClientInfo, training: LocalTraining, rounds_done: int) -> Task:
+def _train_task(
+    model: FederatedModel, info: ClientInfo, training: LocalTraining, rounds_done: int, parts: Sequence[Part]
+) -> Task:
     payload: Payload = {
         "architecture": model.architecture,
         "weights": model.weights,
@@ -264,7 +303,7 @@ def _train_task(model: FederatedModel, info: ClientInfo, training: LocalTraining
         "client_accuracy": training.client_accuracy,
         **training.extras,
     }
-    return train_task(info, payload, model.name)
+    return train_task(info, payload, model.name, parts=parts, measure="count_correct")
 
 
 @dataclass
@@ -276,6 +315,8 @@ class _Sum:
     correct: int = 0
     rows: int = 0
     errors: list[str] = field(default_factory=list)
+    counts: dict[Part, Counted] = field(default_factory=dict)
+    median: bool = False
 
     @property
     def diverged(self) -> bool:
@@ -288,6 +329,15 @@ class _Sum:
             self.correct += payload["correct"]
             self.rows += rows
 
+    def count(self, payload: Payload, info: ClientInfo) -> None:
+        """Add what this client says of the model as it was sent."""
+        for key in ("before", REPORT):
+            for part, counts in payload.get(key, {}).items():
+                robust = self.median and part == "validation"
+                total = self.counts.setdefault(part, Counted(median=robust))
+                total.add(counts, info.sizes[part])
+                total.clients.append(info.name)
+
     def applied(self, model: FederatedModel) -> FederatedModel:
         """The model after the round."""
         if self.mean.weight == 0:
@@ -298,4 +348,5 @@ class _Sum:
             connections=self.connections / self.mean.weight,
             client_correct=self.correct,
             client_rows=self.rows,
+            counts=self.counts,
         )

@@ -20,6 +20,10 @@ Payload = dict[str, Any]
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
+# The part of a task's or a reply's payload that serves the report only, as test evaluations do: its bytes are not
+# charged to the search, and no fault strikes it.
+REPORT = "report"
+
 Late = Literal["drop", "use", "compensate"]  # what becomes of replies to earlier exchanges
 
 

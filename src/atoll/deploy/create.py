@@ -1,4 +1,4 @@
-"""Create a federation, add and remove sites. Nothing is overwritten, and nothing incomplete is left behind."""
+"""Create a federation, add and remove sites, renew keys. Nothing incomplete is left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ README = """\
 - `server/` holds the private keys of the server and of the certificate authority. Back it up where only you can
   read it.
 - `atoll federation add {folder} NAME` makes a bundle for a new site. `atoll federation remove {folder} NAME` removes a
-  site permanently. Both work while the server runs.
+  site permanently. `atoll federation rotate {folder} NAME` gives it a new key. All work while the server runs.
 """
 
 START = """\
@@ -91,12 +91,27 @@ def add_site(layout: Layout, name: str) -> Path:
 
 def remove_site(layout: Layout, name: str) -> None:
     """Remove a site: its key is no longer valid. The name may be used again, with a new key."""
+    _refuse_unknown(layout, name)
+    layout.public_key(name).unlink()
+    shutil.rmtree(layout.bundles / name, ignore_errors=True)
+
+
+def rotate_site(layout: Layout, name: str) -> Path:
+    """A new key for a site, in a new bundle; the old key is no longer valid. Other sites are not touched.
+
+    A kill before the end leaves the old key valid: the new one is accepted with the last write.
+    """
+    _refuse_unknown(layout, name)
+    shutil.rmtree(layout.bundles / name, ignore_errors=True)
+    _enrol(layout, name)
+    return layout.bundles / name
+
+
+def _refuse_unknown(layout: Layout, name: str) -> None:
     if name not in layout.sites:
         raise SiteError(
             f"there is no site {name[:60]!r} in {layout.folder}; {nearest(name, layout.sites)}", code="unknown-site"
         )
-    layout.public_key(name).unlink()
-    shutil.rmtree(layout.bundles / name, ignore_errors=True)
 
 
 def renew(layout: Layout) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.core import checks, wire
-from atoll.core.messages import Array, Part, Payload, Schema, Tensors
+from atoll.core.messages import REPORT, Array, Part, Payload, Schema, Tensors
 from atoll.errors import ConfigError, WireError, nearest
 from atoll.federation.executor import Job, find_job, refused
 from atoll.federation.transport import Envelope, Outcome, Transport
@@ -158,7 +158,7 @@ class InjectedFaults(Transport):
 
     def _striking(self, envelope: Envelope) -> Iterator[tuple[FaultRule, Generator]]:
         """The rules that strike this task, each with its random stream. The report says what is true: none strikes a
-        test evaluation."""
+        test evaluation, and `lie` changes no part of a reply that is one."""
         client, number = envelope.task.client, envelope.round
         for place, rule, struck in self._rules if not envelope.task.test_evaluation else ():
             rng = stream(self._seed, "faults", place, number, client, envelope.number)
@@ -232,7 +232,7 @@ def _walk(returns: Any, payload: Any, sent: Any, change: Callable[[Any, Any, Any
     if isinstance(returns, Mapping) and isinstance(payload, dict):
         inner = sent if isinstance(sent, dict) else {}
         return {
-            key: _walk(returns[key], value, inner.get(key), change) if key in returns else value
+            key: _walk(returns[key], value, inner.get(key), change) if key in returns and key != REPORT else value
             for key, value in payload.items()
         }
     if isinstance(returns, list) and isinstance(payload, list):

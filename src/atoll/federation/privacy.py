@@ -17,6 +17,10 @@ class Covers(Protocol):
         """The task as it is sent, and what it releases. A task that is not covered is a `ConfigError`."""
         ...
 
+    def without_counts(self, task: Task) -> Task | None:
+        """The task without what it measures besides its own work; None if it measures nothing."""
+        ...
+
 
 class PrivacyGuard:
     """Stands before the tasks of all clients; holders of a public test set have none."""
@@ -27,12 +31,17 @@ class PrivacyGuard:
         self._reported: set[tuple[str, str]] = set()
 
     def admit(self, task: Task, round_number: int, number: int) -> tuple[Task, str | None]:
-        """The task as it is sent, and the reason why it is not, if its client cannot afford it."""
+        """The task as it is sent, and the reason why it is not, if its client cannot afford it.
+
+        A client that can afford to train, but not to measure as well, only trains.
+        """
         if task.client not in self.account.clients:
             return task, None
         covered, releases = self._coverage.cover(task)
         key = (round_number, task.client, number, work_digest(covered.job, covered.payload))
-        return covered, self.account.charge(key, releases)
+        refusal = self.account.charge(key, releases)
+        less = self._coverage.without_counts(task) if refusal is not None else None
+        return (covered, refusal) if less is None else self.admit(less, round_number, number)
 
     def newly_spent(self, number: int) -> dict[str, str]:
         """The clients whose budget was found to be spent in this round, and for which rows; each is named once."""

@@ -8,12 +8,16 @@ as Algorithm 1 of the real-time paper). In the order of its lines:
     each client trains E epochs of batches of B   clients/jobs.py, train
     theta <- sum over k of (n_k / n) * theta_k    FedAvg.step, Mean
 
+A round is one exchange: a client measures the model that came, then trains it. So the metrics of round r are those of
+the model after round r - 1, on every engine. The model of the last round is measured once, for the result.
+
 A variant with another local objective is a subclass with a `job` of its own, and `extras` for what that job needs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -21,7 +25,7 @@ from pydantic import Field, model_validator
 
 from atoll import spaces
 from atoll.algorithms.sampling import choose
-from atoll.clients import evaluate, evaluate_test, jobs, metrics_of, train_task
+from atoll.clients import evaluate_test, jobs, measured_by, measured_parts, metrics_of, total, train_task
 from atoll.methods.base import (
     Candidate,
     ClientInfo,
@@ -29,6 +33,7 @@ from atoll.methods.base import (
     Generator,
     Method,
     Metrics,
+    Part,
     Payload,
     PrivateWork,
     Schema,
@@ -38,6 +43,8 @@ from atoll.methods.base import (
 )
 from atoll.spaces import fixed
 from atoll.training.metrics import ConfusionCounts
+
+Counts = dict[Part, dict[str, ConfusionCounts]]  # by part, then by client
 
 
 def scheduled(lr: float, settings: FedAvgConfig, rounds_done: int) -> float:
@@ -82,7 +89,7 @@ class FedAvgConfig(TrainingConfig):
 class FedAvgState:
     round: int
     weights: Tensors
-    # Of the round with the lowest validation error so far, the last of equals.
+    # Of the round with the lowest validation error so far, the last of equals. The last round's is not known yet.
     best: Tensors = field(default_factory=lambda: Tensors({}))
     best_error: float = 1.0
     best_round: int = 0
@@ -113,27 +120,29 @@ class FedAvg(Method[FedAvgState]):
     def step(self, state: FedAvgState, federation: Federation, rng: Generator) -> tuple[FedAvgState, Metrics]:
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
-        mean, trained = federation.mean(state.weights), []
-        for reply in federation.collect([self.train_task(state, info) for info in chosen], what="a usable model"):
+        mean, trained = federation.mean(state.weights), 0
+        counts: Counts = {"validation": {}, "test": {}}
+        tasks = [self.train_task(state, info, measured_parts(federation, info, self._tested(state))) for info in chosen]
+        for reply in federation.collect(tasks, what="a usable model"):
             client = reply.task.client
             mean.add(reply.payload["weights"], federation.weight(client, infos[client].sizes["train"]))
-            trained.append(client)
-        new = replace(state, round=state.round + 1, weights=mean.result())
-        validation = evaluate(federation, chosen, self.architecture, new.weights)
-        error = state.best_error if validation is None else metrics_of(validation)["error"]
-        if error <= state.best_error:
-            new = replace(new, best=new.weights, best_error=error, best_round=new.round)
-        metrics = self._metrics(new, validation, federation)
-        return new, metrics | {"clients": len(trained)}
+            trained += 1
+            for part, own in measured_by(reply.payload).items():
+                counts[part][client] = own
+        metrics = self._metrics(state, counts, federation)
+        if counts["validation"] and state.round and metrics["error"] <= state.best_error:
+            state = replace(state, best=state.weights, best_error=metrics["error"], best_round=state.round)
+        return replace(state, round=state.round + 1, weights=mean.result()), metrics | {"clients": trained}
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The network of the last round and, if it is another, that of the best round by validation error."""
-        rounds = {"final": (state.round, state.weights), "best": (state.best_round, state.best)}
-        if state.best_round in (0, state.round):
-            return [self.measured(federation, "final", self.architecture, state.weights, ["high", "final", "best"])]
+        final = self.measured(federation, "final", self.architecture, state.weights, ["final"])
+        if not state.best_round or final.objectives.get("error", 1.0) <= state.best_error:
+            return [replace(final, picks=["high", "final", "best"])]
+        about = {"round": state.best_round}
         found = [
-            self.measured(federation, name, self.architecture, weights, [name], {"round": number})
-            for name, (number, weights) in rounds.items()
+            replace(final, about={"round": state.round}),
+            self.measured(federation, "best", self.architecture, state.best, ["best"], about),
         ]
         best = min(found, key=lambda one: one.objectives.get("error", 1.0))
         return [replace(one, picks=["high", *one.picks] if one is best else one.picks) for one in found]
@@ -145,7 +154,8 @@ class FedAvg(Method[FedAvgState]):
         rounds, settings = self.config.rounds, self.config
         return PrivateWork([self.architecture], rounds, settings.epochs, settings.batch, rounds + 2)
 
-    def train_task(self, state: FedAvgState, info: ClientInfo) -> Task:
+    def train_task(self, state: FedAvgState, info: ClientInfo, parts: Sequence[Part] = ()) -> Task:
+        """What a client does in a round: it measures the model that comes on these parts of its rows and trains it."""
         settings = self.config
         payload: Payload = {
             "architecture": self.architecture,
@@ -157,14 +167,19 @@ class FedAvg(Method[FedAvgState]):
             "weight_decay": settings.weight_decay,
             **self.extras(),
         }
-        return train_task(info, payload, job=self.job)
+        return train_task(info, payload, job=self.job, parts=parts)
 
-    def _metrics(self, state: FedAvgState, validation: ConfusionCounts | None, federation: Federation) -> Metrics:
-        """The new model on validation data and, when it is time, on test data for the report."""
+    def _tested(self, state: FedAvgState) -> bool:
+        """Whether the round after this state measures on test rows."""
+        every, number = self.config.test_every, state.round + 1
+        return bool(every) and (number % every == 0 or number >= self.config.rounds)
+
+    def _metrics(self, state: FedAvgState, counts: Counts, federation: Federation) -> Metrics:
+        """The model that was sent on validation data and, when it is time, on test data for the report."""
+        validation = total(counts["validation"])
         metrics: Metrics = {} if validation is None else dict(metrics_of(validation))
-        every = self.config.test_every
-        if every and (state.round % every == 0 or self.done(state)):
-            test = evaluate_test(federation, self.architecture, state.weights)
+        if self._tested(state):
+            test = evaluate_test(federation, self.architecture, state.weights, counts["test"])
             if test is not None:
                 metrics |= metrics_of(test, "test_")
                 metrics.setdefault("error", metrics["test_error"])

@@ -2,7 +2,8 @@
 
 With `shared = 0` every client trains alone and nothing is averaged. Otherwise the first rounds are federated averaging,
 and from what it gives each client goes on alone: FedAvg with local fine-tuning (Yu et al., "Salvaging Federated
-Learning by Local Adaptation", 2020). The weights pass through the server, which only keeps them for the result.
+Learning by Local Adaptation", 2020). The weights pass through the server, which only keeps them for the result. As in
+federated averaging, the metrics of a round are those of the networks that were sent in it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from atoll import spaces
-from atoll.clients import Finished, calibrated, evaluate_finished, train_task
+from atoll.clients import Finished, calibrated, evaluate_finished, measured_by, train_task
 from atoll.errors import ConfigError
-from atoll.methods.base import Candidate, ClientInfo, Federation, Generator, Method, Metrics, Payload, Schema, Tensors
+from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Part, Payload, Schema, Tensors
 from atoll.methods.fedavg import FedAvgConfig, scheduled
 from atoll.spaces import fixed
 from atoll.training import calibration
-from atoll.training.metrics import accuracy, weighted_f1
+from atoll.training.metrics import Confusion, accuracy, weighted_f1
 
 
 class PersonalConfig(FedAvgConfig):
@@ -65,12 +66,18 @@ class Personal(Method[PersonalState]):
     def step(self, state: PersonalState, federation: Federation, rng: Generator) -> tuple[PersonalState, Metrics]:
         alone = state.round >= self.config.shared
         infos = {info.name: info for info in federation.clients()}
+        every = self.config.test_every
+        tested = bool(every) and (state.round + 1) % every == 0 and not calibration.statistics_form(self.architecture)
+        parts: list[Part] = ["test"] if tested else []
         tasks = [
-            train_task(info, self._payload(state.own.get(name, state.shared), state.round))
+            train_task(info, self._payload(state.own.get(name, state.shared), state.round), parts=parts)
             for name, info in infos.items()
         ]
         mean, own = federation.mean(state.shared), dict(state.own)
+        counts: dict[str, Confusion] = {}
         for reply in federation.collect(tasks, what="a usable model"):
+            for found in measured_by(reply.payload).values():
+                counts[reply.task.client] = found.confusion
             if alone:
                 own[reply.task.client] = reply.payload["weights"]
             else:
@@ -78,7 +85,7 @@ class Personal(Method[PersonalState]):
                 mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
         shared = state.shared if alone else mean.result()
         new = PersonalState(state.round + 1, shared, own)
-        return new, self._metrics(new, federation)
+        return new, self._metrics(state, counts, federation) if tested else {}
 
     def results(self, state: PersonalState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The shared network, and every client's own."""
@@ -124,16 +131,16 @@ class Personal(Method[PersonalState]):
             **settings.extras(),
         }
 
-    def _metrics(self, state: PersonalState, federation: Federation) -> Metrics:
-        """The mean over clients of each one's network on its own test rows, when it is time, for the report."""
-        every = self.config.test_every
-        if not every or state.round % every or calibration.statistics_form(self.architecture):
-            return {}
+    def _metrics(self, state: PersonalState, counts: dict[str, Confusion], federation: Federation) -> Metrics:
+        """The mean over clients of each one's network, as it was sent, on its own test rows, for the report; those that
+        did not count while they trained are asked."""
         networks = [
             Finished(self.architecture, state.own.get(info.name, state.shared), Tensors({}), info.name)
-            for info in self._holders(federation)
+            for info in federation.clients()
+            if info.sizes["test"] > 0 and info.name not in counts
         ]
-        found = [counts for own in evaluate_finished(federation, networks) for counts in own.values()]
+        counts = counts | {name: own for each in evaluate_finished(federation, networks) for name, own in each.items()}
+        found = [counts[info.name] for info in federation.clients() if info.name in counts]
         if not found:
             return {}
         error = sum(1.0 - accuracy(counts) for counts in found) / len(found)
@@ -142,6 +149,3 @@ class Personal(Method[PersonalState]):
             "test_error": error,
             "test_f1": sum(weighted_f1(counts) for counts in found) / len(found),
         }
-
-    def _holders(self, federation: Federation) -> list[ClientInfo]:
-        return [info for info in federation.clients() if info.sizes["test"] > 0]

@@ -36,6 +36,7 @@ from atoll.methods.base import (
     Generator,
     Method,
     Metrics,
+    Part,
     PrivateWork,
     Schema,
     Tensors,
@@ -151,16 +152,14 @@ class Retrain(Method[RetrainState]):
         infos = {info.name: info for info in federation.clients()}
         chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
         own = self._own_clients(chosen)
-        trained = train_models(federation, self._models(state), chosen, self.training, state.round, own)
-        validation = self._validated(trained, chosen, federation, own)
-        new = _state(state.round + 1, trained, self._bests(state, trained, validation))
-        every = self.config.test_every
-        tested = bool(every) and (new.round % every == 0 or self.done(new))
-        test = (
-            count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
-            if tested
-            else {}
-        )
+        every, number = self.config.test_every, state.round + 1
+        parts: list[Part] = ["test"] if every and (number % every == 0 or number >= self.config.rounds) else []
+        parts += [] if self.config.with_validation else ["validation"]
+        sent = self._models(state)
+        trained = train_models(federation, sent, chosen, self.training, state.round, own, parts)
+        validation = {one.name: one.counts.get("validation", Counted()) for one in trained}
+        test = self._tested(sent, trained, federation) if "test" in parts else {}
+        new = _state(number, trained, self._bests(state, trained, validation))
         table = {one.name: _metrics(one, validation, test) for one in trained}
         errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
@@ -176,13 +175,15 @@ class Retrain(Method[RetrainState]):
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network after the last round and, as NAME-best, after its best round by validation error if that was
         an earlier one; `high` is the one of the lowest error."""
-        trained = self._models(state)
-        for one in list(trained):
-            found = state.best.get(one.name)
-            if found is not None and found["round"] < state.round:
-                trained.append(replace(one, name=f"{one.name}-best", weights=found["weights"]))
-        everyone = federation.clients()
+        trained, everyone = self._models(state), federation.clients()
         validation = self._validated(trained, everyone, federation)
+        bests = [
+            replace(one, name=f"{one.name}-best", weights=state.best[one.name]["weights"], diverged=False)
+            for one in trained
+            if one.name in state.best and state.best[one.name]["error"] < validation[one.name].error()
+        ]
+        validation |= self._validated(bests, everyone, federation)
+        trained += bests
         test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
         rows = {one.name: _metrics(one, validation, test) for one in trained}
         best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
@@ -206,22 +207,33 @@ class Retrain(Method[RetrainState]):
         models: list[FederatedModel],
         clients: list[ClientInfo],
         federation: Federation,
-        own: dict[str, list[ClientInfo]] | None = None,
     ) -> dict[str, Counted]:
         """Counts on validation rows, which say nothing where they are trained on."""
         if self.config.with_validation:
             return {one.name: Counted() for one in models}
-        return count_correct(federation, models, clients, "validation", own=own)
+        return count_correct(federation, models, clients, "validation")
+
+    def _tested(
+        self, sent: list[FederatedModel], trained: list[FederatedModel], federation: Federation
+    ) -> dict[str, Counted]:
+        """Counts on test rows: those that came with the trained networks, and those of the other holders."""
+        holders = federation.test_holders()
+        known = {one.name: one.counts.get("test", Counted()) for one in trained}
+        others = {name: [info for info in holders if info.name not in own.clients] for name, own in known.items()}
+        models = [replace(one, diverged=after.diverged) for one, after in zip(sent, trained, strict=True)]
+        more = count_correct(federation, models, holders, "test", test_evaluation=True, own=others)
+        return {name: own + more[name] for name, own in known.items()}
 
     def _bests(
         self, state: RetrainState, trained: list[FederatedModel], validation: dict[str, Counted]
     ) -> dict[str, Any]:
-        """The best round of each network so far, the last of equals. Networks that were not measured have none."""
+        """The best round of each network so far, the last of equals: what was measured is what the last round gave.
+        Networks that were not measured have none."""
         best = dict(state.best)
-        for one in trained:
+        for one in trained if state.round else ():
             error = validation[one.name].error()
             if validation[one.name].rows and not one.diverged and error <= best.get(one.name, {"error": 1.0})["error"]:
-                best[one.name] = {"weights": one.weights, "error": error, "round": state.round + 1}
+                best[one.name] = {"weights": state.networks[one.name], "error": error, "round": state.round}
         return best
 
     def _own_clients(self, chosen: list[ClientInfo]) -> dict[str, list[ClientInfo]]:
