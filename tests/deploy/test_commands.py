@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+import atoll
 from atoll.cli.app import main
 from atoll.deploy import certificates
 from atoll.deploy.control import status, wait_for_sites
+from atoll.deploy.create import create_federation
 from atoll.deploy.doctor import examine
 from atoll.deploy.layout import Layout
 from atoll.deploy.site_file import read_site
 from atoll.errors import SiteError
+from atoll.testing import made_table
 from deployment import ATOLL, Program, environment, free_ports, run_atoll
 from refusals import refused
 
@@ -132,6 +135,19 @@ def test_status_is_shown_again_and_again(federation: Path, tmp_path: Path) -> No
     assert json.loads(first)["sites"][0]["hello"]["work"] == work
     shown = run_atoll("federation", "status", federation).stdout
     assert all(word in "".join(shown.split()) for word in ("40", "2.0MB", "1.0kB"))
+
+
+def test_status_says_what_became_of_a_site_s_replies(tmp_path: Path) -> None:
+    """By the run directory of the present or last run; one that was moved away says nothing."""
+    run = atoll.search("fedavg", made_table(clients=2), out=tmp_path / "run", rounds=1, hidden=[2], workers=0)
+    layout = create_federation(tmp_path / "federation", list(run.clients), "localhost", 9443)
+    (layout.state / "hello").mkdir()
+    for name, folder in zip(run.clients, (tmp_path / "run", tmp_path / "gone"), strict=True):
+        (layout.state / "hello" / f"{name}.json").write_text(json.dumps({"run": str(folder)}))
+    first, second = status(layout).sites
+    assert first.account == run.clients[first.name] and first.account["used"] > 0 and second.account == {}
+    shown = run_atoll("federation", "status", layout.folder).stdout
+    assert "".join(f"{first.account['used']} of {first.account['asked']}".split()) in "".join(shown.split())
 
 
 def test_joining_shows_asks_and_can_be_declined(federation: Path, tmp_path: Path) -> None:

@@ -141,15 +141,26 @@ def _show_status(now: Status) -> None:
     for line in (now.note, *now.warnings):
         if line:
             tell(line)
-    table = Table("site", "state", "last seen", "rows", "last task", "sent", "received", "versions")
+    table = Table("site", "state", "last seen", "rows", "last task", "sent", "received", "replies", "versions")
     for site in now.sites:
         name, state, seen, rows, versions = _site_words(site)
         work = site.hello.get("work", {})
         traffic = (amount(work[key]) if key in work else "" for key in ("bytes_up", "bytes_down"))
-        table.add_row(*map(cell, (name, state, seen, rows, work.get("last_task", ""), *traffic, versions)))
+        table.add_row(
+            *map(cell, (name, state, seen, rows, work.get("last_task", ""), *traffic, _replies(site), versions))
+        )
     out_console.print(table)
     for run in now.runs:
         tell(_run_words(run))
+
+
+def _replies(site: SiteStatus) -> str:
+    """What became of a site's replies in the present or last run: 11 of 12 used, 1 failed."""
+    own = site.account
+    if not own:
+        return ""
+    bad = {fate: sum(own.get(fate, {}).values()) for fate in ("rejected", "failed")} | {"late": own.get("late", 0)}
+    return ", ".join([f"{own['used']} of {own['asked']} used", *(f"{n} {fate}" for fate, n in bad.items() if n)])
 
 
 def _site_words(site: SiteStatus) -> tuple[str, str, str, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from atoll.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from atoll.config import Experiment
+    from atoll.run.estimate import Estimate
     from atoll.run.reader import Run
 
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
@@ -49,8 +51,13 @@ def run(
     dashboard: Live = False,
     track: Track = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="With [privacy]: only say what clients would spend, run nothing.")
+        bool,
+        typer.Option("--estimate", help="Only say what the run would send and spend of [privacy]; train nothing."),
     ] = False,
+    bandwidth: Annotated[
+        float | None,
+        typer.Option(help="With --estimate: Mbit/s of each client's connection, for a duration.", min=0.001),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
@@ -73,12 +80,38 @@ def run(
     }
     experiment = resolve(assemble(target, options, settings or []))
     if estimate:
-        from atoll.run.launch import projected_privacy
+        from atoll.run import launch
 
-        for line in projected_privacy(experiment, data_dir=data_dir):
+        found, lines = launch.estimate(experiment, data_dir=data_dir)
+        for line in (*lines, *_estimated(found, bandwidth)):
             tell(line)
         return
+    if bandwidth is not None:
+        raise ConfigError(
+            f"--bandwidth {bandwidth:g}: it serves --estimate only; add that, or leave it out",
+            code="inapplicable-setting",
+        )
     _begin(experiment, out, data_dir, quiet, dashboard, track)
+
+
+def _estimated(found: Estimate, bandwidth: float | None) -> Iterator[str]:
+    """An estimate in words; `bandwidth` in Mbit/s."""
+    from atoll.report.terminal import amount
+
+    total, clients = found.total, found.clients
+    yield (
+        f"{found.rounds} rounds and the final measurements: {amount(total.bytes_down)} down and "
+        f"{amount(total.bytes_up)} up, {total.client_macs:,} MACs, all clients together"
+    )
+    name, most = max(clients.items(), key=lambda one: one[1].down + one[1].up)
+    yield (
+        f"the busiest of {len(clients)} clients, {name}: {amount(most.down)} down, {amount(most.up)} up, "
+        f"{most.messages:,} messages"
+    )
+    if total.simulated_seconds:
+        yield f"on the virtual network: {total.simulated_seconds:,.0f} s"
+    if bandwidth is not None:
+        yield f"at {bandwidth:g} Mbit/s for each client: {found.transfer(bandwidth * 1e6 / 8):,.1f} s of transfer"
 
 
 def resume(

@@ -188,3 +188,8 @@ class Reply:
     @property
     def ok(self) -> bool:
         return self.error is None
+
+
+def charged(payload: Payload) -> Payload:
+    """The payload without what serves the report only."""
+    return {key: value for key, value in payload.items() if key != REPORT}

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from atoll.deploy.certificates import NEW_FEDERATION, RENEW, public_point, validity_fault
 from atoll.deploy.layout import Layout
-from atoll.errors import SiteError
+from atoll.errors import AtollError, SiteError
 from atoll.store.files import replace_file
 from atoll.store.lock import owner
 
@@ -134,12 +136,14 @@ def synchronise(layout: Layout, control: Control) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class SiteStatus:
-    """One site. `hello` is what its node reported when a run last began."""
+    """One site. `hello` is what its node reported when a run last began, `account` what became of its replies in the
+    present or last run, see `Run.clients`."""
 
     name: str
     state: str  # unknown (the SuperLink is not running), new, online, offline
     last_seen: datetime | None = None
     hello: dict[str, Any] = field(default_factory=dict)
+    account: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,21 @@ def status(layout: Layout) -> Status:
     """The state of the federation. A server that is not running is no error: the note says so."""
     hints = {layout.ca: NEW_FEDERATION, layout.server / "server.crt": RENEW.format(layout.folder)}
     faults = [validity_fault(path, hint) for path, hint in hints.items()]
-    return replace(_status(layout), warnings=[f"WARNING: {fault}" for fault in faults if fault])
+    now = _status(layout)
+    accounts = _accounts({str(site.hello["run"]) for site in now.sites if "run" in site.hello})
+    sites = [replace(one, account=accounts.get(one.hello.get("run"), {}).get(one.name, {})) for one in now.sites]
+    return replace(now, sites=sites, warnings=[f"WARNING: {fault}" for fault in faults if fault])
+
+
+def _accounts(runs: set[str]) -> dict[Any, dict[str, dict[str, Any]]]:
+    """Run directory -> client -> its account. Of a run that was moved or is damaged nothing is known here."""
+    from atoll.run.reader import load
+
+    found = {}
+    for run in runs:
+        with suppress(AtollError, OSError):
+            found[run] = load(Path(run)).clients
+    return found
 
 
 def _status(layout: Layout) -> Status:

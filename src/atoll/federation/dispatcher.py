@@ -18,7 +18,7 @@ from typing import Protocol
 
 from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
-from atoll.core.messages import REPORT, ClientInfo, Payload, Reply, Task
+from atoll.core.messages import REPORT, ClientInfo, Payload, Reply, Task, charged
 from atoll.federation.client_cache import ClientCache
 from atoll.federation.exchange import Enough
 from atoll.federation.journal import Journal
@@ -238,7 +238,7 @@ class Dispatcher:
             if refusal is not None:
                 self.done[order] = Reply(task, error=refusal, round=self.round)
                 return order
-        size = 0 if task.test_evaluation else wire.size(_charged(task.payload), self.cache.of(task.client))
+        size = 0 if task.test_evaluation else wire.size(charged(task.payload), self.cache.of(task.client))
         if not task.test_evaluation:
             self.ledger.sent(task.client, size)
             self.cache.take(task.client, sizes)
@@ -336,7 +336,7 @@ class Dispatcher:
         envelope = self.working.pop(outcome.order, None)
         if envelope is not None:
             if outcome.payload and REPORT in outcome.payload:
-                outcome = replace(outcome, size=wire.size(_charged(outcome.payload), digests=False))
+                outcome = replace(outcome, size=wire.size(charged(outcome.payload), digests=False))
             self._clock.finish(self, envelope, outcome)
             return
         self.ledger.received("rejected", outcome.size)
@@ -399,8 +399,3 @@ class Dispatcher:
         self.transport.close()
         if self._journal is not None:
             self._journal.close()
-
-
-def _charged(payload: Payload) -> Payload:
-    """Without what serves the report only."""
-    return {key: value for key, value in payload.items() if key != REPORT}

@@ -21,6 +21,7 @@ from atoll.federation.faults import ON_CLIENT, InjectedFaults
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
+from atoll.run.estimate import Estimate, Rehearsal, rehearse
 from atoll.run.loop import Loop, Watcher, report_projection
 from atoll.run.private import plan_privacy, refuse_before_opening, with_noisy_labels
 from atoll.run.reader import Run, load
@@ -88,15 +89,32 @@ def start(
     return load(out)
 
 
-def projected_privacy(
+def estimate(
     experiment: Experiment, *, data: Federated | None = None, data_dir: Path | None = None
-) -> list[str]:
-    """What the clients of a run would spend under its `[privacy]`, in words. Nothing is run."""
-    if experiment.privacy is None:
-        raise ConfigError("--estimate: the run has no [privacy], so nothing is spent; add it", code="no-privacy")
+) -> tuple[Estimate, list[str]]:
+    """What a run would send, and what its clients would spend under `[privacy]`, in words. Nothing is trained."""
+    if experiment.simulation is not None:
+        experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
+    if experiment.engine.name not in ("local", "ray"):
+        raise ConfigError(
+            f"--estimate: engine {experiment.engine.name!r}: sites say how many rows they have when a run begins; "
+            "leave out --federation and give data of the same form with --data",
+            code="estimate-on-sites",
+        )
     engine = _open(experiment, None, data, data_dir)
     assert isinstance(engine, Engine)  # the others are refused
-    return plan_privacy(_fitted(experiment, engine), engine).lines()
+    experiment.robust.refuse_too_few(len(engine.clients))
+    links = _links(experiment, engine, data_dir)
+    experiment = _fitted(experiment, engine)
+    lines = [] if experiment.privacy is None else plan_privacy(experiment, engine).lines()
+    method = find_method(experiment.method)(experiment.settings, engine.schema)
+    network = experiment.simulation
+    clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
+    transport = Rehearsal(experiment.method, experiment.seed)
+    rules = experiment.engine.rules(method.late, engine.deadline)
+    clients = (engine.clients, engine.benchmark, rules, clock, None, engine.held_out, experiment.robust)
+    with Federation(transport, *clients) as federation:
+        return rehearse(method, federation, transport, experiment.seed), lines
 
 
 def _fitted(experiment: Experiment, engine: Engine) -> Experiment:

@@ -51,6 +51,8 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
         def transport(run: str, directory: Path) -> FlowerTransport:
             if not (directory / FILE).exists():
                 replace_file(directory / FILE, wire.encode(_plain(opened)))
+            for info in opened.infos:
+                record(info.name, {"run": str(directory.resolve())})
             context = RunContext(run, request.method, request.seed, request.engine.device, opened.preparations)
             return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW, worked)
 
