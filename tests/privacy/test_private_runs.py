@@ -11,10 +11,11 @@ import pytest
 from atoll.config import resolve
 from atoll.core.messages import Task
 from atoll.data import Federated
-from atoll.errors import ConfigError, RunDamaged
+from atoll.errors import ConfigError, Paused, RunDamaged
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.testing import made_images, made_table
+from refusals import refused
 
 SPLIT = (0.7, 0.3, 0.0)
 GIVEN = {"epsilon": 5.0, "clip": 1.0, "noise": 2.0, "count_noise": 6.0}
@@ -81,6 +82,17 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     assert weights(again) == weights(whole)
     assert again.result["privacy"] == whole.result["privacy"]
     assert (tmp_path / "run/privacy.jsonl").read_bytes() == (tmp_path / "whole/privacy.jsonl").read_bytes()
+
+
+def test_a_paused_run_notices_lines_that_are_missing_at_the_end(tmp_path: Path) -> None:
+    path, asked = tmp_path / "run", iter([False, True])
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}
+    with pytest.raises(Paused):
+        launch.start(resolve({**raw, "engine": {"workers": 0}}), path, data=table(), stop=lambda: next(asked))
+    lines = (path / "privacy.jsonl").read_text().splitlines(keepends=True)
+    (path / "privacy.jsonl").write_text("".join(lines[:-1]))
+    with refused(RunDamaged, "privacy-account-damaged", f"{len(lines)} lines"):
+        launch.resume(path, data=table())
 
 
 def test_the_account_is_written_before_a_task_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

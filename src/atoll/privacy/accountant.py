@@ -6,7 +6,7 @@ of rows stay the same: they are public. The accounting is that of adding or remo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -34,6 +34,15 @@ class Release(NamedTuple):
 
 
 Spent = Mapping[tuple[Part, float, float], int]  # part, noise and rate -> how often
+
+
+def summed(spent: Spent, releases: Sequence[Release]) -> dict[tuple[Part, float, float], int]:
+    """What was spent before, and these releases."""
+    after = dict(spent)
+    for release in releases:
+        place = release.part, release.noise, release.rate
+        after[place] = after.get(place, 0) + release.times
+    return after
 
 
 def epsilon_of(spent: Spent, delta: float) -> float:

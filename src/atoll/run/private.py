@@ -20,7 +20,7 @@ from atoll.federation.privacy import PrivacyGuard
 from atoll.methods import find_method
 from atoll.methods.base import Method
 from atoll.privacy.account import FILE, PrivacyAccount
-from atoll.privacy.accountant import Release, part_epsilon, smallest_noise
+from atoll.privacy.accountant import Release, part_epsilon, smallest_noise, summed
 from atoll.privacy.settings import PrivacySettings
 from atoll.rng import stream
 from atoll.spaces import skeleton
@@ -109,7 +109,7 @@ class PrivatePlan:
         if self.shares_labels:
             for info in self.clients:
                 account.charge((0, info.name, 0, "labels"), [Release("train", self.settings.label_noise)])
-            account.flush()
+            account.records.flush()
         return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}))
 
 
@@ -164,10 +164,7 @@ def _planned(
 
 
 def _epsilon(releases: Sequence[Release], delta: float, part: Part | None = None) -> float:
-    spent: dict[tuple[Part, float, float], int] = {}
-    for release in releases:
-        place = (release.part, release.noise, release.rate)
-        spent[place] = spent.get(place, 0) + release.times
+    spent = summed({}, releases)
     parts = {own for own, _, _ in spent} if part is None else {part}
     return max((part_epsilon(spent, own, delta) for own in sorted(parts)), default=0.0)
 
