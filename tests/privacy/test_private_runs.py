@@ -238,10 +238,12 @@ def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: Any, message:
         started(tmp_path / "run", "fedavg", data(), FEDAVG, GIVEN)
 
 
-def test_real_sites_are_refused() -> None:
-    raw = {"method": "fedavg", "data": {"name": "sites"}, "fedavg": FEDAVG, "privacy": GIVEN}
-    with pytest.raises(ConfigError, match="engine 'flower': only simulated clients"):
-        launch.start(resolve({**raw, "engine": {"name": "flower", "federation": "f"}}), Path("unused"))
+def test_an_engine_whose_noise_is_not_known_is_refused(tmp_path: Path) -> None:
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}
+    experiment = resolve(raw)
+    plug_in = experiment.engine.model_copy(update={"name": "plug-in"})
+    with refused(ConfigError, "privacy-engine", "'plug-in'"):
+        launch.start(experiment.model_copy(update={"engine": plug_in}), tmp_path / "run", data=table())
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

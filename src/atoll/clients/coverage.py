@@ -46,6 +46,32 @@ class Noise:
     counts: float
 
 
+def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
+    """What a private task releases, from nothing but the task: a site does not rely on what the server says of it."""
+    own = payload["privacy"]
+    if job == jobs.TRAIN:
+        steps = private.PrivateSteps(**own)
+        parts: list[Part] = ["train", "validation"] if payload.get("with_validation") else ["train"]
+        return [Release(part, steps.noise, steps.rate, steps.steps) for part in parts]
+    if job in (jobs.EVALUATE, jobs.COUNT_CORRECT):
+        return [Release(payload["part"], own["deviation"] / math.sqrt(networks_of(payload)))]
+    raise not_covered(job)
+
+
+def networks_of(payload: Mapping[str, Any]) -> int:
+    """Of how many networks a task counts correct rows."""
+    return max(1, len(payload["keys"])) if "keys" in payload else 1
+
+
+def not_covered(job: str) -> ConfigError:
+    name = job.removeprefix(f"{jobs.__name__}:")
+    return ConfigError(
+        f"[privacy]: what the job {name!r} sends is not covered by the account; leave out [privacy] or what needs this "
+        "job",
+        code="privacy-not-covered",
+    )
+
+
 def training_steps(rows: int, epochs: int, batch: int) -> int:
     """Steps of a task of training: as many as plain training takes."""
     return epochs * math.ceil(rows / batch)
@@ -83,13 +109,8 @@ class Coverage:
     def cover(self, task: Task) -> tuple[Task, list[Release]]:
         """The task as it is sent, and what it releases. A task that is not covered is a `ConfigError`."""
         payload, info = task.payload, self.infos[task.client]
-        name = task.job.removeprefix(f"{jobs.__name__}:")
         if task.job not in (jobs.TRAIN, jobs.EVALUATE, jobs.COUNT_CORRECT):
-            raise ConfigError(
-                f"[privacy]: what the job {name!r} sends is not covered by the account; leave out [privacy] or what "
-                "needs this job",
-                code="privacy-not-covered",
-            )
+            raise not_covered(task.job)
         self._check(payload["architecture"])
         if task.job == jobs.TRAIN:
             return self._training(task, info)
@@ -98,8 +119,7 @@ class Coverage:
                 "[privacy]: confusion matrices of clients are not covered; set objective = 'error'",
                 code="privacy-not-covered",
             )
-        keys = len(payload["keys"]) if "keys" in payload else 1
-        settings = {"deviation": self.noise.counts * math.sqrt(keys)}
+        settings = {"deviation": self.noise.counts * math.sqrt(networks_of(payload))}
         part: Part = payload["part"]
         returns = task.returns
         if task.job == jobs.EVALUATE:

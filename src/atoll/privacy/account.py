@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.core.messages import Part
-from atoll.privacy.accountant import Release, Spent, epsilon_of, part_epsilon, summed
+from atoll.privacy.accountant import Budget, Release, epsilon_of, of_part, summed
 from atoll.privacy.records import Records
 from atoll.privacy.settings import PrivacySettings
 
@@ -31,7 +31,7 @@ class PrivacyAccount:
         self.spent_parts: dict[str, dict[Part, int]] = {}  # client -> part whose budget is spent -> since which round
         self._charged: set[Key] = set()
         self._spent: dict[str, dict[tuple[Part, float, float], int]] = {name: {} for name in clients}
-        self._within: list[dict[tuple[float, float], int]] = []  # spending of one part that is within the budget
+        self._budget = Budget(settings.epsilon, settings.delta)
         self.records = Records(None if folder is None else folder / FILE)
         for line in self.records.lines:
             if "spent" in line:
@@ -50,7 +50,7 @@ class PrivacyAccount:
         number, client = key[:2]
         over = self.spent_parts.get(client, {})
         for part in dict.fromkeys(release.part for release in releases):
-            if part not in over and not self._affordable(summed(self._spent[client], releases), part):
+            if part not in over and not self._budget.allows(of_part(summed(self._spent[client], releases), part)):
                 over = self.spent_parts.setdefault(client, {})
                 over[part] = number
                 self.records.add({"round": number, "client": client, "spent": part})
@@ -65,16 +65,7 @@ class PrivacyAccount:
         """What a client is planned to release: if it is within the budget, accounts below it are not computed one by
         one."""
         for part in dict.fromkeys(release.part for release in releases):
-            self._affordable(summed({}, releases), part)
-
-    def _affordable(self, spent: Spent, part: Part) -> bool:
-        own = {(noise, rate): count for (its, noise, rate), count in spent.items() if its == part}
-        if any(all(count <= known.get(place, 0) for place, count in own.items()) for known in self._within):
-            return True
-        if part_epsilon(spent, part, self.settings.delta) > self.settings.epsilon:
-            return False
-        self._within.append(own)
-        return True
+            self._budget.allows(of_part(summed({}, releases), part))
 
     def epsilon(self, client: str) -> float:
         """What was spent of this client's budget."""

@@ -62,6 +62,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             transport=transport,
             deadline=SILENCE,
             journal=True,
+            real=True,
         )
 
     return open_sites
