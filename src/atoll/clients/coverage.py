@@ -6,7 +6,11 @@
 | `evaluate`      | correct rows                  | 1: a row is right or wrong                                     |
 | `count_correct` | correct rows of K networks    | sqrt(K): a row changes each of K numbers by 1 at most          |
 
-Every other job is refused, and so are replies with anything else in them.
+| `decnas`: tune  | correct rows of 1 or 2        | trainings as above, and sqrt(K)                                |
+| `decnas`: upload| weights of `tune`, with noise | nothing more: they were charged when they were trained         |
+
+Every other job is refused, and so are replies with anything else in them. A job says itself what it does with rows: see
+`jobs.USES`.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from atoll.clients import jobs
@@ -35,6 +40,7 @@ class PrivateWork:
     batch: int
     counts: int  # tasks that count correct validation rows
     with_validation: bool = False  # validation rows are trained on, too
+    steps: int | None = None  # the most steps of a training; None: all of its epochs
 
 
 @dataclass(frozen=True)
@@ -46,49 +52,57 @@ class Noise:
     counts: float
 
 
-def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
-    """What a private task releases, from nothing but the task: a site does not rely on what the server says of it."""
-    own = payload["privacy"]
-    if job == jobs.TRAIN:
-        steps = private.PrivateSteps(**own)
-        parts: list[Part] = ["train", "validation"] if payload.get("with_validation") else ["train"]
-        return [Release(part, steps.noise, steps.rate, steps.steps) for part in parts]
-    if job in (jobs.EVALUATE, jobs.COUNT_CORRECT):
-        return [Release(payload["part"], own["deviation"] / math.sqrt(networks_of(payload)))]
-    raise not_covered(job)
-
-
-def networks_of(payload: Mapping[str, Any]) -> int:
-    """Of how many networks a task counts correct rows."""
-    return max(1, len(payload["keys"])) if "keys" in payload else 1
-
-
-def not_covered(job: str) -> ConfigError:
-    name = job.removeprefix(f"{jobs.__name__}:")
-    return ConfigError(
+def use_of(job: str, payload: Mapping[str, Any]) -> jobs.RowUse:
+    """What a job of Atoll's does with rows. A job that is not covered is a `ConfigError`."""
+    module, _, name = job.partition(":")
+    if module.startswith("atoll.") and name in (known := getattr(import_module(module), "USES", {})):
+        found: jobs.RowUse = known[name](payload)
+        return found
+    raise ConfigError(
         f"[privacy]: what the job {name!r} sends is not covered by the account; leave out [privacy] or what needs this "
         "job",
         code="privacy-not-covered",
     )
 
 
-def training_steps(rows: int, epochs: int, batch: int) -> int:
-    """Steps of a task of training: as many as plain training takes."""
-    return epochs * math.ceil(rows / batch)
+def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
+    """What a private task releases, from nothing but the task: a site does not rely on what the server says of it."""
+    use, own = use_of(job, payload), payload["privacy"]
+    found = []
+    if use.training is not None:
+        steps = private.PrivateSteps.of(own)
+        found += [
+            Release(part, steps.noise, steps.rate, use.trainings * steps.steps) for part in trained_parts(use.training)
+        ]
+    if use.counts:
+        found.append(Release(use.part, own["deviation"] / math.sqrt(use.counts)))
+    return found
 
 
-def releases_of_training(rows: int, epochs: int, batch: int, noise: float, parts: Sequence[Part]) -> list[Release]:
-    """A task of training on these parts, which have this many rows together."""
-    steps = training_steps(rows, epochs, batch)
-    return [Release(part, noise, min(1.0, batch / rows), steps) for part in parts]
+def trained_parts(training: Mapping[str, Any]) -> list[Part]:
+    return ["train", "validation"] if training.get("with_validation") else ["train"]
+
+
+def noisy_steps(rows: int, training: Mapping[str, Any]) -> tuple[float, int]:
+    """The rate and number of the steps of a task of training: as many as plain training takes."""
+    steps = training["epochs"] * math.ceil(rows / training["batch"])
+    limit = training.get("steps")
+    return min(1.0, training["batch"] / rows), steps if limit is None else min(steps, limit)
 
 
 def planned(work: PrivateWork, info: ClientInfo, noise: Noise, labels: float | None) -> list[Release]:
     """The most that is released of a client in a run; `labels`: the noise of its rows per class, if it shares them."""
-    parts: list[Part] = ["train", "validation"] if work.with_validation else ["train"]
-    rows = sum(info.sizes[part] for part in parts)
-    one = releases_of_training(rows, work.epochs, work.batch, noise.gradients, parts) if rows else []
-    found = [release._replace(times=release.times * work.trainings) for release in one if work.trainings]
+    training = {
+        "epochs": work.epochs,
+        "batch": work.batch,
+        "steps": work.steps,
+        "with_validation": work.with_validation,
+    }
+    parts = trained_parts(training)
+    rows, found = sum(info.sizes[part] for part in parts), []
+    if rows and work.trainings:
+        rate, steps = noisy_steps(rows, training)
+        found += [Release(part, noise.gradients, rate, steps * work.trainings) for part in parts]
     if labels is not None:
         found.append(Release("train", labels))
     if work.counts and info.sizes["validation"]:
@@ -109,41 +123,28 @@ class Coverage:
     def cover(self, task: Task) -> tuple[Task, list[Release]]:
         """The task as it is sent, and what it releases. A task that is not covered is a `ConfigError`."""
         payload, info = task.payload, self.infos[task.client]
-        if task.job not in (jobs.TRAIN, jobs.EVALUATE, jobs.COUNT_CORRECT):
-            raise not_covered(task.job)
-        self._check(payload["architecture"])
-        if task.job == jobs.TRAIN:
-            return self._training(task, info)
-        if payload.get("confusion"):
-            raise ConfigError(
-                "[privacy]: confusion matrices of clients are not covered; set objective = 'error'",
-                code="privacy-not-covered",
-            )
-        settings = {"deviation": self.noise.counts * math.sqrt(networks_of(payload))}
-        part: Part = payload["part"]
+        use = use_of(task.job, payload)
+        for architecture in use.networks:
+            self._check(architecture)
+        for name in ("confusion", "client_accuracy"):
+            if payload.get(name):
+                raise ConfigError(
+                    f"[privacy]: {name} of clients is not covered by the account; set objective = 'error' and "
+                    "client_accuracy = false",
+                    code="privacy-not-covered",
+                )
+        settings: dict[str, Any] = {}
+        if use.training is not None:
+            rows = sum(info.sizes[part] for part in trained_parts(use.training))
+            rate, steps = noisy_steps(rows, use.training)
+            settings = {"clip": self.noise.clip, "noise": self.noise.gradients, "rate": rate, "steps": steps}
+        if use.counts:
+            settings["deviation"] = self.noise.counts * math.sqrt(use.counts)
         returns = task.returns
         if task.job == jobs.EVALUATE:
-            returns = {"confusion": CountArray((1, 2), info.sizes[part])}
+            returns = {"confusion": CountArray((1, 2), info.sizes[use.part])}
         covered = replace(task, payload={**payload, "privacy": settings}, returns=returns)
-        return covered, [Release(part, self.noise.counts)]
-
-    def _training(self, task: Task, info: ClientInfo) -> tuple[Task, list[Release]]:
-        payload = task.payload
-        if payload.get("client_accuracy"):
-            raise ConfigError(
-                "[privacy]: client_accuracy = true is not covered by the account; set it to false",
-                code="privacy-not-covered",
-            )
-        parts: list[Part] = ["train", "validation"] if payload.get("with_validation") else ["train"]
-        rows = sum(info.sizes[part] for part in parts)
-        found = releases_of_training(rows, payload["epochs"], payload["batch"], self.noise.gradients, parts)
-        settings = {
-            "clip": self.noise.clip,
-            "noise": found[0].noise,
-            "rate": found[0].rate,
-            "steps": found[0].times,
-        }
-        return replace(task, payload={**payload, "privacy": settings}), found
+        return covered, releases_of(task.job, covered.payload)
 
     def _check(self, architecture: Mapping[str, Any]) -> None:
         name = canonical(architecture)

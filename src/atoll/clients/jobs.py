@@ -14,7 +14,8 @@ The server's halves, which build the tasks and fold the replies, are in `trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
             x,
             y,
             settings,
-            private.PrivateSteps(**payload["privacy"]),
+            private.PrivateSteps.of(payload["privacy"]),
             _noise(client),
             key=key,
             masks=graphs,
@@ -240,6 +241,32 @@ def confusion_of(
     np.add.at(wrong, (y, (y + 1) % classes), 1)
     return wrong
 
+
+@dataclass(frozen=True)
+class RowUse:
+    """What a job does with its client's rows, as far as `[privacy]` covers it; read from its payload."""
+
+    networks: Sequence[dict[str, Any]] = ()  # that are trained or counted
+    training: Payload | None = None  # epochs, batch, steps, with_validation; None: nothing is trained
+    trainings: int = 1  # how many networks are trained so
+    counts: int = 0  # networks whose correct rows are counted, in one reply
+    part: Part = "validation"  # of whose rows
+
+
+def _training_use(payload: Payload) -> RowUse:
+    return RowUse([payload["architecture"]], payload)
+
+
+def _counting_use(payload: Payload) -> RowUse:
+    return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))), part=payload["part"])
+
+
+# For each job that `[privacy]` covers. A module with jobs of its own has its own table.
+USES: dict[str, Callable[[Payload], RowUse]] = {
+    "train": _training_use,
+    "evaluate": _counting_use,
+    "count_correct": _counting_use,
+}
 
 Job = Callable[[Payload, Client], Payload]
 
