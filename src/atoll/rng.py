@@ -3,11 +3,14 @@
 A stream is named by the run's seed and a sequence of strings and integers, for instance
 `stream(seed, "client", round, name, number)`. Equal names give equal streams on every machine, and adding a stream
 never changes another one.
+
+Only noise of real sites under `[privacy]` must not be known to anyone who knows the seed: see `secret_stream`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 
 import numpy as np
 
@@ -24,3 +27,8 @@ def stream(seed: int, *names: str | int) -> Generator:
         digest.update(len(text).to_bytes(8, "big"))
         digest.update(text)
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest(), "big")))
+
+
+def secret_stream() -> Generator:
+    """A stream that begins at a place drawn from the system's randomness: nobody can draw the same again."""
+    return np.random.Generator(np.random.PCG64(int.from_bytes(os.urandom(32), "big")))

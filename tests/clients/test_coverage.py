@@ -15,6 +15,7 @@ from atoll.clients.coverage import Coverage, Noise
 from atoll.core.checks import CountArray
 from atoll.core.messages import Array, Part, Payload, Task
 from atoll.errors import ConfigError
+from atoll.methods.decnas.clients import CONFIRM, TUNE, UPLOAD
 from atoll.privacy.accountant import Release
 from atoll.rng import stream
 from atoll.testing import made_table
@@ -46,7 +47,9 @@ def test_training_that_measures_first() -> None:
     sent, releases = covered(jobs.TRAIN, epochs=3, batch=10, before={"validation": "evaluate"})
     assert releases == [Release("train", 1.5, 10 / 42, 15), Release("validation", 4.0)]
     assert sent.returns["before"] == {"validation": {"confusion": CountArray((1, 2), 18)}}
-    assert sent.payload["count_privacy"] == {"deviation": 4.0}
+    assert sent.payload["privacy"]["deviation"] == 4.0 and sent.payload["privacy"]["steps"] == 15
+    with pytest.raises(ConfigError, match="test rows"):
+        covered(jobs.TRAIN, epochs=1, batch=10, report={"test": "evaluate"})
     payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "before": {"validation": "evaluate"}}
     macs = 18 * spaces.cost(ARCH).macs
     task = Task("t", INFO.name, jobs.TRAIN, payload, macs + 5, {"weights": None, "before": {}})
@@ -65,9 +68,24 @@ def test_counts() -> None:
     assert task.returns == {"confusion": CountArray((1, 2), 18)}
 
 
+def test_a_candidate_is_trained_and_counted_in_one_task() -> None:
+    """And the network before it, if it is asked for: two counts, and two trainings where both are trained."""
+    training = {"epochs": 2, "batch": 10, "steps": 7}
+    before = {"architecture": ARCH}
+    task, releases = covered(TUNE, training=training, measure="paper", previous=before)
+    assert releases == [Release("train", 1.5, 10 / 42, 7), Release("validation", pytest.approx(4.0))]
+    assert task.payload["privacy"]["deviation"] == 4.0 * math.sqrt(2)
+    _, both = covered(TUNE, training=training, measure="trained", previous=before)
+    assert both[0] == Release("train", 1.5, 10 / 42, 14)
+    _, counted = covered(TUNE, training={**training, "epochs": 0}, measure="paper")
+    assert counted == [Release("validation", 4.0)]
+    assert covered(UPLOAD, wanted=["unit"])[1] == []
+
+
 @pytest.mark.parametrize(
     ("job", "payload"),
     [
+        (CONFIRM, {}),
         (jobs.CALIBRATE, {"part": "train"}),
         (jobs.GRADIENT, {}),
         (jobs.EVALUATE_DELIVERED, {}),

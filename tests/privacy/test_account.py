@@ -10,6 +10,7 @@ from atoll.errors import RunDamaged
 from atoll.privacy.account import FILE, PrivacyAccount
 from atoll.privacy.accountant import Release
 from atoll.privacy.settings import PrivacySettings
+from refusals import refused
 
 SETTINGS = PrivacySettings(epsilon=3.0, delta=1e-5)
 TRAINING = [Release("train", 2.0, 0.1, 20)]
@@ -23,7 +24,7 @@ def opened(folder: Path) -> PrivacyAccount:
 def test_what_was_charged_survives(tmp_path: Path) -> None:
     account = opened(tmp_path)
     assert account.charge((1, "a", 0, "x"), TRAINING) is None
-    account.flush()
+    account.records.flush()
     spent = account.epsilon("a")
     again = opened(tmp_path)  # the first one was killed
     assert again.epsilon("a") == spent > 0 and again.epsilon("b") == 0
@@ -32,7 +33,7 @@ def test_what_was_charged_survives(tmp_path: Path) -> None:
 def test_the_same_work_is_charged_once_and_other_work_again(tmp_path: Path) -> None:
     account = opened(tmp_path)
     account.charge((1, "a", 0, "x"), TRAINING)
-    account.flush()
+    account.records.flush()
     spent = account.epsilon("a")
     again = opened(tmp_path)
     again.charge((1, "a", 0, "x"), TRAINING)
@@ -44,7 +45,7 @@ def test_the_same_work_is_charged_once_and_other_work_again(tmp_path: Path) -> N
 def test_a_line_that_was_being_written_is_cut_off(tmp_path: Path) -> None:
     account = opened(tmp_path)
     account.charge((1, "a", 0, "x"), TRAINING)
-    account.flush()
+    account.records.flush()
     whole = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(whole + whole[:20])
     assert opened(tmp_path).epsilon("a") == account.epsilon("a")
@@ -60,7 +61,7 @@ def test_a_spent_budget_is_refused_from_then_on(tmp_path: Path) -> None:
     while account.charge((rounds, "a", 0, "x"), TRAINING) is None:
         rounds += 1
         assert rounds < 100
-    account.flush()
+    account.records.flush()
     assert 0 < account.epsilon("a") <= SETTINGS.epsilon
     assert account.spent_parts == {"a": {"train": rounds}}
     assert account.charge((rounds + 1, "a", 0, "y"), [Release("train", 1000.0)]) is not None  # however small
@@ -78,3 +79,21 @@ def test_a_plan_within_the_budget_allows_the_same_tasks() -> None:
     answers = [[one.charge((n, "a", 0, "x"), TRAINING) for n in range(12)] for one in (plain, planned)]
     assert answers[0] == answers[1]
     assert any(answers[0])
+
+
+def test_a_line_that_is_taken_out_or_changed_is_noticed(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    for number in range(3):
+        account.charge((number, "a", 0, "x"), TRAINING)
+    account.records.flush()
+    position = account.records.position()
+    lines = (tmp_path / FILE).read_text().splitlines(keepends=True)
+    for changed in (lines[1:], lines[:1] + lines[2:], [lines[0].replace("2.0", "9.0"), *lines[1:]], lines[::-1]):
+        (tmp_path / FILE).write_text("".join(changed))
+        with refused(RunDamaged, "privacy-account-damaged", FILE):
+            opened(tmp_path)
+    (tmp_path / FILE).write_text("".join(lines[:2]))  # a checkpoint knows of the third
+    with refused(RunDamaged, "privacy-account-damaged", "3 lines", "has 2"):
+        opened(tmp_path).records.refuse_missing(position)
+    (tmp_path / FILE).write_text("".join(lines))
+    opened(tmp_path).records.refuse_missing(position)

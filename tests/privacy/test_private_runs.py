@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from atoll.config import resolve
 from atoll.core.messages import Task
 from atoll.data import Federated
-from atoll.errors import ConfigError, RunDamaged
+from atoll.errors import ConfigError, Paused, RunDamaged
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.testing import made_images, made_table
+from refusals import refused
 
 SPLIT = (0.7, 0.3, 0.0)
 GIVEN = {"epsilon": 5.0, "clip": 1.0, "noise": 2.0, "count_noise": 6.0}
@@ -81,6 +83,17 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     assert weights(again) == weights(whole)
     assert again.result["privacy"] == whole.result["privacy"]
     assert (tmp_path / "run/privacy.jsonl").read_bytes() == (tmp_path / "whole/privacy.jsonl").read_bytes()
+
+
+def test_a_paused_run_notices_lines_that_are_missing_at_the_end(tmp_path: Path) -> None:
+    path, asked = tmp_path / "run", iter([False, True])
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}
+    with pytest.raises(Paused):
+        launch.start(resolve({**raw, "engine": {"workers": 0}}), path, data=table(), stop=lambda: next(asked))
+    lines = (path / "privacy.jsonl").read_text().splitlines(keepends=True)
+    (path / "privacy.jsonl").write_text("".join(lines[:-1]))
+    with refused(RunDamaged, "privacy-account-damaged", f"{len(lines)} lines"):
+        launch.resume(path, data=table())
 
 
 def test_the_account_is_written_before_a_task_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +198,42 @@ def test_realtime_on_images(tmp_path: Path) -> None:
     assert {line["releases"][0][0] for line in lines} == {"train", "validation"}
 
 
+DECNAS = {
+    "rounds": 3,
+    "start_rounds": 1,
+    "tune_rounds": [2],
+    "batch": 10,
+    "groups": 1,
+    "epochs": 1,
+    "resources": {"macs": 0.8},
+}
+CONVNET = {"model": "convnet", "widths": [4, 4, 8, 8, 8, 8], "norm": "group"}
+
+
+@pytest.mark.parametrize(
+    ("data", "own"),
+    [
+        (table, {"model": "mlp", "hidden": [8, 8]}),
+        pytest.param(images, {**CONVNET, "measure": "trained"}, marks=pytest.mark.soak),
+    ],
+    ids=["mlp", "convnet"],
+)
+def test_decnas(tmp_path: Path, data: Callable[[], Federated], own: dict[str, Any]) -> None:
+    """Candidates are trained and counted in one task; what is uploaded later was charged with it. Same seed, same
+    bits."""
+    settings = {**DECNAS, **own}
+    given = {**GIVEN, "epsilon": 60.0}
+    runs = [started(tmp_path / name, "decnas", data(), settings, given) for name in ("one", "two")]
+    assert weights(runs[0]) == weights(runs[1]) and len(runs[0].result["candidates"]) == 2
+    spent = runs[0].result["privacy"]["clients"].values()
+    assert all(0 < one["epsilon"] <= 60.0 and "spent" not in one for one in spent)
+    lines = [json.loads(line) for line in (tmp_path / "one/privacy.jsonl").read_text().splitlines()]
+    kinds = [[release[0] for release in line["releases"]] for line in lines]
+    assert all(kind in kinds for kind in ([], ["train"], ["validation"], ["train", "validation"]))
+    with pytest.raises(ConfigError, match=r"robust\.confirm"):
+        started(tmp_path / "no", "decnas", data(), settings, GIVEN, robust={"confirm": True})
+
+
 REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("epsilon", "fedavg", FEDAVG, {"epsilon": 1e-9}, "privacy.epsilon = 1e-09: 2 trainings would spend"),
     ("clipping", "fedavg", FEDAVG, {"epsilon": 5.0, "noise": 1.0}, "without clipping noise hides nothing"),
@@ -192,10 +241,10 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.1}, "privacy.delta = 0.1: it must be below 1 / "),
     ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
-    ("personal", "personal", {"rounds": 1}, GIVEN, "not covered yet"),
-    ("fedrl", "fedrl", {"rounds": 1}, GIVEN, "not covered yet"),
-    ("decnas", "decnas", {"rounds": 1}, GIVEN, "not covered yet"),
-    ("fednas", "fednas", {"rounds": 1}, GIVEN, "not covered yet"),
+    ("personal", "personal", {"rounds": 1}, GIVEN, "fitted to its rows, without noise"),
+    ("fedrl", "fedrl", {"rounds": 1}, GIVEN, "gradients and rewards .* without noise"),
+    ("f1 of decnas", "decnas", {"rounds": 1, "objective": "weighted_f1"}, GIVEN, "decnas.objective = 'weighted_f1'"),
+    ("fednas", "fednas", {"rounds": 1}, GIVEN, "alphas .* without noise"),
     ("accuracy", "retrain", {"rounds": 1, "client_accuracy": True}, GIVEN, "retrain.client_accuracy = True"),
     ("f1", "moefl", {"rounds": 4, "objective": "weighted_f1"}, GIVEN, "moefl.objective = 'weighted_f1'"),
 ]
@@ -227,10 +276,12 @@ def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: Any, message:
         started(tmp_path / "run", "fedavg", data(), FEDAVG, GIVEN)
 
 
-def test_real_sites_are_refused() -> None:
-    raw = {"method": "fedavg", "data": {"name": "sites"}, "fedavg": FEDAVG, "privacy": GIVEN}
-    with pytest.raises(ConfigError, match="engine 'flower': only simulated clients"):
-        launch.start(resolve({**raw, "engine": {"name": "flower", "federation": "f"}}), Path("unused"))
+def test_an_engine_whose_noise_is_not_known_is_refused(tmp_path: Path) -> None:
+    raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}
+    experiment = resolve(raw)
+    plug_in = experiment.engine.model_copy(update={"name": "plug-in"})
+    with refused(ConfigError, "privacy-engine", "'plug-in'"):
+        launch.start(experiment.model_copy(update={"engine": plug_in}), tmp_path / "run", data=table())
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

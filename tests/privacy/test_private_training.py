@@ -14,6 +14,7 @@ from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import stream
+from atoll.spaces.pruned.space import from_fixed
 from atoll.training import private, sgd
 from atoll.training.networks import load, network
 from atoll.training.private import PrivateSteps, noisy_counts
@@ -23,7 +24,17 @@ IMAGES: dict[str, Any] = {"space": "fixed", "model": "cnn", "input": [1, 4, 4], 
 IMAGES |= {"filters": [2], "hidden": [4]}
 CHOICE: dict[str, Any] = {"space": "choice", "input": [1, 8, 8], "classes": 3, "channels": [4, 8], "norm": "group"}
 CHOICE |= {"key": [2, 3]}
-NETWORKS = [TABLE, IMAGES, CHOICE]
+PRUNED = from_fixed(
+    {
+        "space": "fixed",
+        "model": "convnet",
+        "widths": [4, 3, 4, 4, 4, 4],
+        "input": [1, 8, 8],
+        "classes": 3,
+        "norm": "group",
+    }
+)
+NETWORKS = [TABLE, IMAGES, CHOICE, PRUNED]
 PLAIN = sgd.TrainSettings(lr=1.0)
 ROWS = 6
 
@@ -55,7 +66,7 @@ def gradient_sum(arch: dict[str, Any], x: Array, y: Array, clip: float, weights:
     return np.concatenate(change).astype(np.float64)
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
 @pytest.mark.parametrize("clip", [0.1, 1.0])
 def test_no_row_changes_the_sum_by_more_than_the_clipping(arch: dict[str, Any], clip: float) -> None:
     """Brute force: each row in turn is replaced by an empty one, and by rows of very different sizes."""
@@ -75,7 +86,7 @@ def test_no_row_changes_the_sum_by_more_than_the_clipping(arch: dict[str, Any], 
     assert longest > 0.5 * clip  # so the rows were long enough for the test to mean something
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
 def test_without_clipping_it_is_the_gradient(arch: dict[str, Any]) -> None:
     x, y = rows(arch, scale=1.0)
     weights = spaces.initial(arch, stream(1, "start"))
@@ -97,7 +108,7 @@ def test_the_fast_path_of_perceptrons_is_the_general_one() -> None:
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
 def test_every_parameter_gets_the_noise(arch: dict[str, Any]) -> None:
     """Kolmogorov-Smirnov: without rows in the batch the change is normal noise of deviation noise * clip / rows."""
     x, y = rows(arch)

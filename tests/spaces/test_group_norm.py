@@ -13,7 +13,9 @@ from atoll.core.messages import Tensors
 from atoll.errors import ArchitectureError, ConfigError
 from atoll.rng import stream
 from atoll.spaces import fixed
-from atoll.spaces.norm import BatchNorm, GroupNorm
+from atoll.spaces.norm import BatchNorm, GroupNorm, batch_norms
+from atoll.spaces.pruned import pruning
+from atoll.spaces.pruned.space import from_fixed
 from atoll.testing import made_images
 from atoll.training.networks import load
 
@@ -51,6 +53,24 @@ def test_names_shapes_and_cost_are_those_of_batch_norm(arch: dict[str, Any]) -> 
     assert spaces.cost({**arch, "norm": "group"}) == spaces.cost(arch)
     kinds = {type(layer) for layer in spaces.skeleton({**arch, "norm": "group"}).modules()}
     assert GroupNorm in kinds and BatchNorm not in kinds
+
+
+def test_a_pruned_network_keeps_its_norm_at_every_width() -> None:
+    """Its groups fit the width that is left: no filters must go together."""
+    arch = from_fixed({**NETWORKS[0], "widths": [16, 4, 8, 8, 8, 8], "norm": "group"})
+    plain = from_fixed({**NETWORKS[0], "widths": [16, 4, 8, 8, 8, 8]})
+    assert [unit.width for unit in pruning.units(arch)] == [unit.width for unit in pruning.units(plain)]
+    assert spaces.cost(arch) == spaces.cost(plain)
+    first = pruning.units(arch)[0]
+    pruned, weights = pruning.prune(arch, spaces.initial(arch, stream(1, "start")), first.name, 13)
+    network = spaces.build(pruned)
+    load(network, weights)
+    norms = [layer for layer in network.modules() if isinstance(layer, GroupNorm)]
+    assert (norms[0].channels, norms[0].groups) == (13, 1) and not batch_norms(network)
+    rows = torch.tensor(stream(2, "rows").standard_normal((3, 1, 16, 16)), dtype=torch.float32)
+    np.testing.assert_allclose(
+        network(rows)[0].detach().numpy(), network(rows[:1])[0].detach().numpy(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_groups_have_four_channels_or_more() -> None:

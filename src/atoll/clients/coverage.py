@@ -6,8 +6,11 @@
 |                 | and correct rows, if asked    | 1, as `evaluate`                                               |
 | `evaluate`      | correct rows                  | 1: a row is right or wrong                                     |
 | `count_correct` | correct rows of K networks    | sqrt(K): a row changes each of K numbers by 1 at most          |
+| `decnas`: tune  | correct rows of 1 or 2        | trainings as above, and sqrt(K)                                |
+| `decnas`: upload| weights of `tune`, with noise | nothing more: they were charged when they were trained         |
 
-Every other job is refused, and so are replies with anything else in them.
+Every other job is refused, and so are replies with anything else in them. A job says itself what it does with rows: see
+`jobs.USES`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from atoll.clients import jobs
@@ -36,6 +40,7 @@ class PrivateWork:
     batch: int
     counts: int  # tasks that count correct validation rows
     with_validation: bool = False  # validation rows are trained on, too
+    steps: int | None = None  # the most steps of a training; None: all of its epochs
 
 
 @dataclass(frozen=True)
@@ -47,23 +52,62 @@ class Noise:
     counts: float
 
 
-def training_steps(rows: int, epochs: int, batch: int) -> int:
-    """Steps of a task of training: as many as plain training takes."""
-    return epochs * math.ceil(rows / batch)
+def use_of(job: str, payload: Mapping[str, Any]) -> jobs.RowUse:
+    """What a job of Atoll's does with rows. A job that is not covered is a `ConfigError`."""
+    if REPORT in payload:
+        raise ConfigError(
+            "[privacy]: counts of clients' test rows are not covered by the account; set data.split to leave none",
+            code="privacy-not-covered",
+        )
+    module, _, name = job.partition(":")
+    if module.startswith("atoll.") and name in (known := getattr(import_module(module), "USES", {})):
+        found: jobs.RowUse = known[name](payload)
+        return found
+    raise ConfigError(
+        f"[privacy]: what the job {name!r} sends is not covered by the account; leave out [privacy] or what needs this "
+        "job",
+        code="privacy-not-covered",
+    )
 
 
-def releases_of_training(rows: int, epochs: int, batch: int, noise: float, parts: Sequence[Part]) -> list[Release]:
-    """A task of training on these parts, which have this many rows together."""
-    steps = training_steps(rows, epochs, batch)
-    return [Release(part, noise, min(1.0, batch / rows), steps) for part in parts]
+def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
+    """What a private task releases, from nothing but the task: a site does not rely on what the server says of it."""
+    use, own = use_of(job, payload), payload["privacy"]
+    found = []
+    if use.training is not None:
+        steps = private.PrivateSteps.of(own)
+        found += [
+            Release(part, steps.noise, steps.rate, use.trainings * steps.steps) for part in trained_parts(use.training)
+        ]
+    if use.counts:
+        found.append(Release(use.part, own["deviation"] / math.sqrt(use.counts)))
+    return found
+
+
+def trained_parts(training: Mapping[str, Any]) -> list[Part]:
+    return ["train", "validation"] if training.get("with_validation") else ["train"]
+
+
+def noisy_steps(rows: int, training: Mapping[str, Any]) -> tuple[float, int]:
+    """The rate and number of the steps of a task of training: as many as plain training takes."""
+    steps = training["epochs"] * math.ceil(rows / training["batch"])
+    limit = training.get("steps")
+    return min(1.0, training["batch"] / rows), steps if limit is None else min(steps, limit)
 
 
 def planned(work: PrivateWork, info: ClientInfo, noise: Noise, labels: float | None) -> list[Release]:
     """The most that is released of a client in a run; `labels`: the noise of its rows per class, if it shares them."""
-    parts: list[Part] = ["train", "validation"] if work.with_validation else ["train"]
-    rows = sum(info.sizes[part] for part in parts)
-    one = releases_of_training(rows, work.epochs, work.batch, noise.gradients, parts) if rows else []
-    found = [release._replace(times=release.times * work.trainings) for release in one if work.trainings]
+    training = {
+        "epochs": work.epochs,
+        "batch": work.batch,
+        "steps": work.steps,
+        "with_validation": work.with_validation,
+    }
+    parts = trained_parts(training)
+    rows, found = sum(info.sizes[part] for part in parts), []
+    if rows and work.trainings:
+        rate, steps = noisy_steps(rows, training)
+        found += [Release(part, noise.gradients, rate, steps * work.trainings) for part in parts]
     if labels is not None:
         found.append(Release("train", labels))
     if work.counts and info.sizes["validation"]:
@@ -84,29 +128,30 @@ class Coverage:
     def cover(self, task: Task) -> tuple[Task, list[Release]]:
         """The task as it is sent, and what it releases. A task that is not covered is a `ConfigError`."""
         payload, info = task.payload, self.infos[task.client]
-        name = task.job.removeprefix(f"{jobs.__name__}:")
-        if task.job not in (jobs.TRAIN, jobs.EVALUATE, jobs.COUNT_CORRECT):
-            raise ConfigError(
-                f"[privacy]: what the job {name!r} sends is not covered by the account; leave out [privacy] or what "
-                "needs this job",
-                code="privacy-not-covered",
-            )
-        self._check(payload["architecture"])
-        if task.job == jobs.TRAIN:
-            return self._training(task, info)
-        if payload.get("confusion"):
-            raise ConfigError(
-                "[privacy]: confusion matrices of clients are not covered; set objective = 'error'",
-                code="privacy-not-covered",
-            )
-        keys = len(payload["keys"]) if "keys" in payload else 1
-        settings = {"deviation": self.noise.counts * math.sqrt(keys)}
-        part: Part = payload["part"]
+        use = use_of(task.job, payload)
+        for architecture in use.networks:
+            self._check(architecture)
+        for name in ("confusion", "client_accuracy"):
+            if payload.get(name):
+                raise ConfigError(
+                    f"[privacy]: {name} of clients is not covered by the account; set objective = 'error' and "
+                    "client_accuracy = false",
+                    code="privacy-not-covered",
+                )
+        settings: dict[str, Any] = {}
+        if use.training is not None:
+            rows = sum(info.sizes[part] for part in trained_parts(use.training))
+            rate, steps = noisy_steps(rows, use.training)
+            settings = {"clip": self.noise.clip, "noise": self.noise.gradients, "rate": rate, "steps": steps}
+        if use.counts:
+            settings["deviation"] = self.noise.counts * math.sqrt(use.counts)
         returns = task.returns
         if task.job == jobs.EVALUATE:
-            returns = {"confusion": CountArray((1, 2), info.sizes[part])}
+            returns = {"confusion": CountArray((1, 2), info.sizes[use.part])}
+        elif payload.get("before") == {use.part: "evaluate"}:
+            returns = {**returns, "before": {use.part: {"confusion": CountArray((1, 2), info.sizes[use.part])}}}
         covered = replace(task, payload={**payload, "privacy": settings}, returns=returns)
-        return covered, [Release(part, self.noise.counts)]
+        return covered, releases_of(task.job, covered.payload)
 
     def without_counts(self, task: Task) -> Task | None:
         """A task of training that measures nothing besides; None if the task measures nothing."""
@@ -120,40 +165,6 @@ class Coverage:
             macs=task.macs - cost(task.payload["architecture"]).macs * rows,
             returns={key: value for key, value in task.returns.items() if key != "before"},
         )
-
-    def _training(self, task: Task, info: ClientInfo) -> tuple[Task, list[Release]]:
-        payload = task.payload
-        if payload.get("client_accuracy"):
-            raise ConfigError(
-                "[privacy]: client_accuracy = true is not covered by the account; set it to false",
-                code="privacy-not-covered",
-            )
-        if REPORT in payload:
-            raise ConfigError(
-                "[privacy]: counts of clients' test rows are not covered by the account; set data.split to leave none",
-                code="privacy-not-covered",
-            )
-        parts: list[Part] = ["train", "validation"] if payload.get("with_validation") else ["train"]
-        rows = sum(info.sizes[part] for part in parts)
-        found = releases_of_training(rows, payload["epochs"], payload["batch"], self.noise.gradients, parts)
-        settings = {
-            "clip": self.noise.clip,
-            "noise": found[0].noise,
-            "rate": found[0].rate,
-            "steps": found[0].times,
-        }
-        covered = {**payload, "privacy": settings}
-        returns = task.returns
-        if "before" in payload:
-            covered["count_privacy"] = {"deviation": self.noise.counts}
-            found += [Release(part, self.noise.counts) for part in payload["before"]]
-            counts = returns["before"]
-            private_counts = {
-                part: {"confusion": CountArray((1, 2), info.sizes[part])} if job == "evaluate" else counts[part]
-                for part, job in payload["before"].items()
-            }
-            returns = {**returns, "before": private_counts}
-        return replace(task, payload=covered, returns=returns), found
 
     def _check(self, architecture: Mapping[str, Any]) -> None:
         name = canonical(architecture)

@@ -14,7 +14,8 @@ The server's halves, which build the tasks and fold the replies, are in `trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
             x,
             y,
             settings,
-            private.PrivateSteps(**payload["privacy"]),
+            private.PrivateSteps.of(payload["privacy"]),
             _noise(client),
             key=key,
             masks=graphs,
@@ -109,8 +110,8 @@ def measured(payload: Payload, client: Client) -> Payload:
     A job that trains in its own way adds this to its reply.
     """
     own = {"architecture": payload["architecture"], "weights": payload["weights"], "batch": TEST_BATCH}
-    if "count_privacy" in payload:
-        own["privacy"] = payload["count_privacy"]
+    if "privacy" in payload:
+        own["privacy"] = payload["privacy"]
     return {
         key: {part: MEASURES[job]({**own, "part": part}, client) for part, job in payload[key].items()}
         for key in ("before", REPORT)
@@ -258,6 +259,35 @@ def confusion_of(
     np.add.at(wrong, (y, (y + 1) % classes), 1)
     return wrong
 
+
+@dataclass(frozen=True)
+class RowUse:
+    """What a job does with its client's rows, as far as `[privacy]` covers it; read from its payload."""
+
+    networks: Sequence[dict[str, Any]] = ()  # that are trained or counted
+    training: Payload | None = None  # epochs, batch, steps, with_validation; None: nothing is trained
+    trainings: int = 1  # how many networks are trained so
+    counts: int = 0  # networks whose correct rows are counted, in one reply
+    part: Part = "validation"  # of whose rows
+
+
+def _training_use(payload: Payload) -> RowUse:
+    before = payload.get("before", {})
+    if set(before) - {"validation"}:
+        raise ValueError(f"[privacy]: {sorted(before)}: only validation rows are counted before a training")
+    return RowUse([payload["architecture"]], payload, counts=len(before))
+
+
+def _counting_use(payload: Payload) -> RowUse:
+    return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))), part=payload["part"])
+
+
+# For each job that `[privacy]` covers. A module with jobs of its own has its own table.
+USES: dict[str, Callable[[Payload], RowUse]] = {
+    "train": _training_use,
+    "evaluate": _counting_use,
+    "count_correct": _counting_use,
+}
 
 Job = Callable[[Payload, Client], Payload]
 

@@ -37,12 +37,20 @@ class Limits(BaseModel):
     memory: StrictInt = Field(default=4_000_000_000, ge=1)
     batch: StrictInt = Field(default=2, ge=1)
     minutes: float = Field(default=60.0, gt=0, le=1_000_000, allow_inf_nan=False)  # of one task
+    epsilon: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)  # of all runs; None: no limit
+    delta: float = Field(default=1e-5, gt=0, lt=1, allow_inf_nan=False)
 
     def check_method(self, method: str) -> str | None:
         """Why this site does not participate in a run of this method, or None."""
         if self.methods is None or method in self.methods:
             return None
         return f"method '{method}' is not allowed here (limits.methods allows: {', '.join(self.methods) or 'none'})"
+
+    def check_privacy(self, private: bool) -> str | None:
+        """Why this site does not send what a run or a task without `[privacy]` asks for, or None."""
+        if private or self.epsilon is None:
+            return None
+        return f"no [privacy], which limits.epsilon = {self.epsilon:g} demands; add [privacy] to the experiment"
 
     def check(self, method: str, job: str, payload: Payload, size: TaskSize, rows: int) -> str | None:
         """Why this task of a run of `method` is refused at a site with this number of training rows, or None.
@@ -52,6 +60,7 @@ class Limits(BaseModel):
         try:
             return (
                 self.check_method(method)
+                or self.check_privacy("privacy" in payload)
                 or self._job(job)
                 or self._tensors(payload)
                 or self._networks(payload)

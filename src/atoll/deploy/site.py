@@ -25,8 +25,11 @@ from atoll.core import wire
 from atoll.core.messages import Payload, TaskSize
 from atoll.deploy.bundle import installed
 from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
+from atoll.deploy.private import SitePrivacy, secret_digest, split_name, work_of
 from atoll.errors import AtollError, DataError, SiteError, WireError
+from atoll.extras import require
 from atoll.federation.executor import perform, stream_name, words
+from atoll.privacy.settings import refuse_statistics
 
 if TYPE_CHECKING:
     from atoll.data import ClientData, DataSettings
@@ -116,6 +119,7 @@ class SiteNode:
         self._load = load if load is not None else load_prepared
         self._tensors: TensorFolder | None = None  # of the last run
         self._data: tuple[tuple[Path, str], ClientData] | None = None  # of the last run, and of which preparation
+        self._private: SitePrivacy | None = None
         self._asked: dict[str, Any] = {}  # of the message that is being answered, for the log
         self._kinds: dict[str, Callable[[bytes], Payload]] = {
             "hello": self._hello,
@@ -177,9 +181,13 @@ class SiteNode:
         answer: Payload = {"name": self.site.name, "versions": installed(), "error": None}
         if message["data"] is None:
             return answer
-        refusal = None if self.site.limits is None else self.site.limits.check_method(message["method"])
+        private, limits = message.get("private") is True, self.site.limits
+        refusal = None if limits is None else limits.check_method(message["method"]) or limits.check_privacy(private)
         if refusal is not None:
             return answer | {"error": self._refused(refusal)}
+        if private:
+            require("privacy")
+            answer["private"] = True
         try:
             return answer | {"description": _describe(self.site, message["data"])}
         except DataError as problem:
@@ -187,21 +195,40 @@ class SiteNode:
             return answer | {"error": str(problem)}
 
     def _prepare(self, frame: bytes) -> Payload:
-        """Sizes, moments for the scaling, and label counts if the site shares them."""
+        """Sizes, moments for the scaling, and label counts if the site shares them. Under `[privacy]` there are no
+        moments, and the counts have noise."""
         message = wire.decode(frame)
+        limits, noise = self.site.limits, message.get("label_noise")
+        refusal = None if limits is None else limits.check_privacy(noise is not None)
+        if refusal is not None:
+            raise SiteError(self._refused(refusal), code="limit-of-site")
         prepared = _prepare_data(self.site, message)
+        federated = prepared.federated
+        digest, shared = federated.digest(), self.site.share_labels and message["share_labels"]
+        labels = list(federated.labels(self.site.name)) if shared else None
+        if noise is not None:
+            refuse_statistics(prepared.rules.scale, prepared.rules.missing)
+            digest = secret_digest(self.site.folder, digest)
+            if labels is not None:
+                labels = self._privacy().labels(labels, noise, split_name(message, digest))
         found = prepared.moments()
         moments = None if found is None else {"count": found.count, "mean": found.mean, "squares": found.squares}
-        federated = prepared.federated
-        shared = self.site.share_labels and message["share_labels"]
         return {
             "error": None,
-            "digest": federated.digest(),
+            "digest": digest,
             "sizes": dict(federated.sizes(self.site.name)),
-            "labels": list(federated.labels(self.site.name)) if shared else None,
+            "labels": labels,
             "moments": moments,
             "fill": prepared.fill(),
         }
+
+    def _privacy(self) -> SitePrivacy:
+        """The site's own account, under the limits of its file, which may have changed."""
+        if self._private is None or self._private.limits != self.site.limits:
+            if self._private is not None:
+                self._private.close()
+            self._private = SitePrivacy(self.site.folder, self.site.limits)
+        return self._private
 
     def _notice(self, frame: bytes) -> Payload:
         """A text from the server, such as why this site is left out of a run."""
@@ -227,7 +254,7 @@ class SiteNode:
                 return {"order": outer["order"], "lacking": True, "error": None}
             try:
                 tensors.keep(message["payload"], message["keep"])
-                return {"order": outer["order"], **self._work(message, outer["order"], folder)}
+                return {"order": outer["order"], **self._work(message, outer, folder)}
             except MemoryLost as problem:
                 return {"order": outer["order"], "lost": True, "error": str(problem)}
             except (Exception, SystemExit) as problem:  # every failure of a client is data
@@ -249,7 +276,7 @@ class SiteNode:
             self._data = name, self._load(self.site, folder, preparation)
         return self._data[1]
 
-    def _work(self, message: Payload, order: int, folder: Path) -> Payload:
+    def _work(self, message: Payload, outer: Payload, folder: Path) -> Payload:
         if message["client"] != self.site.name:
             raise SiteError(
                 f"a task for site '{message['client']}' came to site '{self.site.name}'", code="wrong-site-task"
@@ -258,13 +285,20 @@ class SiteNode:
         self._asked |= {key: message[key] for key in about} | {"tensors_bytes": _tensor_bytes(message["payload"])}
         data = self._data_in(folder, message["preparation"])
         kept = MemoryFolder(folder / "memory")
-        limits = self.site.limits
+        limits, order, private = self.site.limits, outer["order"], work_of(outer, message)
+        before = None if private is None else self._privacy().stored(private, folder)
+        if before is not None:
+            return {"error": self._refused(before)} if isinstance(before, str) else before
 
         def work() -> tuple[Payload, Payload] | str:
             """The reply and the new memory, or why the site refuses the task."""
             job, payload, size = message["job"], message["payload"], TaskSize(**message["size"])
             if limits is not None:
                 refusal = limits.check(message["method"], job, payload, size, data.sizes["train"])
+                if refusal is not None:
+                    return refusal
+            if private is not None:
+                refusal = self._privacy().charge(private, job, payload, message["preparation"])
                 if refusal is not None:
                     return refusal
             name = stream_name(message["seed"], message["round"], message["client"], message["number"])
@@ -290,7 +324,10 @@ class SiteNode:
         if memory:
             kept.write(order, memory)
         kept.forget_before(message["floor"])
-        return {"payload": payload, "remembers": bool(memory), "error": None}
+        answer: Payload = {"payload": payload, "remembers": bool(memory), "error": None}
+        if private is not None:
+            self._privacy().store(private, folder, answer)
+        return answer
 
     def _disk_full(self) -> str:
         return f"site '{self.site.name}': no space is left on the disk of {self.site.folder}; free some there"
@@ -336,7 +373,10 @@ def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
     except (OSError, ValueError, DataError):
         pass
     prepared = _prepare_data(site, preparation)
-    if prepared.federated.digest() != preparation["digest"]:
+    digest = prepared.federated.digest()
+    if preparation["private"]:
+        digest = secret_digest(site.folder, digest)
+    if digest != preparation["digest"]:
         raise DataError(
             f"'{site.data}': the data has changed since the run started; restore it, or start a new run",
             code="data-changed",

@@ -35,6 +35,8 @@ steps = {limits.steps}           # training steps (batches) in one task
 memory = {limits.memory}        # bytes that a task's tensors and network may take, besides 1 GB for its work
 batch = {limits.batch}                   # the smallest batch: a step on one row would reveal too much about it
 minutes = {limits.minutes:g}                # of one task; then it is abandoned and the server gets an error
+# epsilon = 8.0                      # only runs with [privacy]; what all of them together may spend of one row
+# delta = {limits.delta:g}                       # with which that is computed
 """
 
 

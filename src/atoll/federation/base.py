@@ -325,12 +325,15 @@ class Federation:
     def snapshot(self) -> Payload:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
         self._count_left_out()
-        return self._dispatcher.snapshot() | {"left_out": dict(self._left_out)}
+        position = None if self.guard is None else self.guard.account.records.position()
+        return self._dispatcher.snapshot() | {"left_out": dict(self._left_out), "privacy": position}
 
     def restore(self, snapshot: Payload) -> None:
         """Continue from a snapshot: tasks in flight are started again and give the same outcomes."""
         self._left_out = dict(snapshot["left_out"])
-        self._dispatcher.restore({name: value for name, value in snapshot.items() if name != "left_out"})
+        if self.guard is not None:
+            self.guard.account.records.refuse_missing(snapshot["privacy"])
+        self._dispatcher.restore(snapshot)
 
     def saved(self, snapshot: Payload) -> None:
         """A checkpoint with this snapshot is on the disk."""
@@ -339,7 +342,7 @@ class Federation:
     def close(self) -> None:
         self._dispatcher.close()
         if self.guard is not None:
-            self.guard.account.close()
+            self.guard.account.records.close()
 
     def __enter__(self) -> Federation:
         return self

@@ -217,7 +217,7 @@ class Dispatcher:
         self.last_send = set()
         orders = [self._enter(task) for task in tasks]
         if self._guard is not None:
-            self._guard.account.flush()  # before anything is started, so before anything leaves
+            self._guard.account.records.flush()  # before anything is started, so before anything leaves
         return orders
 
     def _enter(self, task: Task) -> int:

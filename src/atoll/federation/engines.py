@@ -35,6 +35,7 @@ class Request:
     given: Federated | None = None  # data in memory, in place of the data table
     data_dir: Path | None = None
     resumed: Path | None = None  # the directory of a run that is resumed
+    label_noise: float | None = None  # under `[privacy]`: of the rows per class of real sites
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Engine:
     held_out: Sequence[ClientInfo] = ()  # clients whose rows only test the result
     deadline: float | None = None  # real seconds that each wait for replies lasts, where the settings have none
     journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
+    real: bool = False  # clients are real sites, which draw their own noise under `[privacy]`
     own_preparation: Callable[[str], Preparation] | None = None  # of a client, for its own model, if it is known here
 
     @property

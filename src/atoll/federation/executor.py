@@ -15,7 +15,7 @@ from atoll.core import checks, wire
 from atoll.core.messages import Array, Payload, TaskSize
 from atoll.errors import ConfigError, WireError
 from atoll.federation.transport import Envelope, Outcome, work_digest
-from atoll.rng import stream
+from atoll.rng import secret_stream, stream
 
 if TYPE_CHECKING:
     from atoll.data import ClientData, Federated
@@ -46,8 +46,8 @@ def perform(
     """The job's reply and the client's new memory, both checked to be wire-legal.
 
     Under `[privacy]` a simulated client draws noise from a stream that is named by the work itself, so that no two
-    different tasks share noise. A real site (one with a `size`) has no such source: anyone with the seed knows the
-    noise.
+    different tasks share noise. A real site (one with a `size`) draws it from a secret stream, because anyone who has
+    the seed knows the others.
     """
     from atoll.training.client import Client
 
@@ -56,9 +56,10 @@ def perform(
     # A job may change its memory in place, and a failed task must leave it as it was: it works on a copy.
     own = wire.decode(wire.encode(memory, digests=False)) if memory else {}
     client = Client(data=data, memory=own, rng=stream(*stream_name), device=device, size=size)
-    if is_private and size is None:
+    if is_private:
         seed, _, round_number, name, number = stream_name
-        client.noise = stream(seed, "noise", round_number, name, number, work_digest(job, payload))
+        named = (seed, "noise", round_number, name, number)
+        client.noise = secret_stream() if size is not None else stream(*named, work_digest(job, payload))
     try:
         answer = find_job(job)(payload, client)
     except ConfigError:

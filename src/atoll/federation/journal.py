@@ -20,7 +20,7 @@ from pathlib import Path
 from atoll.core import wire
 from atoll.core.messages import Payload
 from atoll.errors import RunDamaged, WireError
-from atoll.federation.transport import Envelope, Outcome
+from atoll.federation.transport import Envelope, Outcome, work_digest
 from atoll.store.files import sync_folder
 
 HEAD = 24
@@ -127,10 +127,10 @@ class Journal:
 
 
 def _name(envelope: Envelope) -> str:
-    """A digest of a task, with tensors by their own digests."""
+    """A digest of a task. The order of weights does not matter: those of a checkpoint have another one."""
     task = envelope.task
-    about = {"id": task.id, "client": task.client, "job": task.job, "round": envelope.round, "number": envelope.number}
-    return _digest(wire.encode({**about, "payload": task.payload}, envelope.digests)).hex()
+    about = {"id": task.id, "client": task.client, "round": envelope.round, "number": envelope.number}
+    return _digest(wire.encode({**about, "work": work_digest(task.job, task.payload)})).hex()
 
 
 def _digest(frame: bytes) -> bytes:

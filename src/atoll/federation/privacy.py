@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from atoll.core.messages import Task
@@ -25,8 +26,9 @@ class Covers(Protocol):
 class PrivacyGuard:
     """Stands before the tasks of all clients; holders of a public test set have none."""
 
-    def __init__(self, account: PrivacyAccount, coverage: Covers) -> None:
+    def __init__(self, account: PrivacyAccount, coverage: Covers, not_covered: Sequence[str] = ()) -> None:
         self.account = account
+        self.not_covered = not_covered  # what is outside of the account, in words
         self._coverage = coverage
         self._reported: set[tuple[str, str]] = set()
 

@@ -65,6 +65,9 @@ class FedNAS(DartsSearch[FedNASState]):
     """The server's side."""
 
     name: ClassVar[str] = "fednas"
+    not_private: ClassVar[str] = (
+        "alphas are trained on validation rows, and correct training rows counted, without noise"
+    )
     metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig

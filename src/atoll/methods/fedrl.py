@@ -97,6 +97,7 @@ class FedRL(DartsSearch[FedRLState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedrl"
+    not_private: ClassVar[str] = "gradients and rewards are computed on the same batch of training rows, without noise"
     metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = (
         "search DARTS cells by reinforcement learning; clients train small sub-models, late ones count"

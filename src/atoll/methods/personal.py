@@ -49,6 +49,7 @@ class Personal(Method[PersonalState]):
     """The server's side."""
 
     name: ClassVar[str] = "personal"
+    not_private: ClassVar[str] = "each client's own network is fitted to its rows, without noise"
     metrics_kind: ClassVar[str] = "model"
     recommended: ClassVar[str] = "shared"
     summary: ClassVar[str] = "train a network for each client: alone, or from federated averaging on"

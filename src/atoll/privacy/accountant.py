@@ -6,7 +6,7 @@ of rows stay the same: they are public. The accounting is that of adding or remo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,6 +36,15 @@ class Release(NamedTuple):
 Spent = Mapping[tuple[Part, float, float], int]  # part, noise and rate -> how often
 
 
+def summed(spent: Spent, releases: Sequence[Release]) -> dict[tuple[Part, float, float], int]:
+    """What was spent before, and these releases."""
+    after = dict(spent)
+    for release in releases:
+        place = release.part, release.noise, release.rate
+        after[place] = after.get(place, 0) + release.times
+    return after
+
+
 def epsilon_of(spent: Spent, delta: float) -> float:
     """Epsilon of everything that was released of one client's rows. A row is in one part only, so the parts do not add
     up: the largest counts."""
@@ -45,8 +54,37 @@ def epsilon_of(spent: Spent, delta: float) -> float:
 
 def part_epsilon(spent: Spent, part: Part, delta: float) -> float:
     """Epsilon of what was released of the rows of one part."""
-    events = sorted((noise, rate, count) for (own, noise, rate), count in spent.items() if own == part and count)
-    return _epsilon(tuple(events), delta)
+    return sum_epsilon(of_part(spent, part), delta)
+
+
+Events = Mapping[tuple[float, float], int]  # noise and rate -> how often, of rows that are in all of it
+
+
+def of_part(spent: Spent, part: Part) -> dict[tuple[float, float], int]:
+    """What was released of the rows of one part."""
+    return {(noise, rate): count for (own, noise, rate), count in spent.items() if own == part}
+
+
+def sum_epsilon(events: Events, delta: float) -> float:
+    """Epsilon of all of this together."""
+    return _epsilon(tuple(sorted((noise, rate, count) for (noise, rate), count in events.items() if count)), delta)
+
+
+class Budget:
+    """An epsilon that is not to be exceeded. Sums that are within it are remembered: what is below one of them is not
+    computed."""
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self._within: list[Events] = []
+
+    def allows(self, events: Events) -> bool:
+        if any(all(count <= known.get(place, 0) for place, count in events.items()) for known in self._within):
+            return True
+        if sum_epsilon(events, self.delta) > self.epsilon:
+            return False
+        self._within.append(dict(events))
+        return True
 
 
 @lru_cache(maxsize=4096)

@@ -13,12 +13,15 @@ NOT_COVERED = (
     "the numbers of rows of each client and of its parts",
     "the names of classes, columns and categories, and the way raw rows are prepared",
     "which rows are training and which are validation rows: the split looks at the classes",
-    "a checksum of all rows, in the manifest of the run directory",
     "how long a task takes, and that it fails",
     "other runs on the same rows, such as the search whose networks are trained again: what they spend adds up",
     "rounding: noise is drawn in floating point numbers",
+)
+SIMULATED = (
+    "a checksum of all rows, in the manifest of the run directory",
     "this is a simulation: anyone who knows the seed of the run can compute the noise",
 )
+AT_SITES = ("the generator of a site's noise begins at a random place, but it is not one made for cryptography",)
 
 
 class PrivacySettings(BaseModel):
@@ -58,3 +61,18 @@ class PrivacySettings(BaseModel):
                 "noise hides nothing; set privacy.clip, for instance to 1.0",
                 code="privacy-without-clipping",
             )
+
+
+def refuse_statistics(scale: str, missing: str | None) -> None:
+    """Rows that are prepared with statistics of all rows depend on each other, and the statistics are not covered."""
+    if scale != "none":
+        raise ConfigError(
+            f"[privacy]: data.scale = {scale!r}: the mean and deviation let every row influence all others and are not "
+            "covered; scale the columns by known ranges beforehand and set data.scale = 'none'",
+            code="privacy-scaling",
+        )
+    if missing in ("mean", "median"):
+        raise ConfigError(
+            f"[privacy]: data.missing = {missing!r}: the filled value depends on all rows; set data.missing = 'zero'",
+            code="privacy-scaling",
+        )

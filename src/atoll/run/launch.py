@@ -74,12 +74,14 @@ def start(
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment = _fitted(experiment, engine)
+    projected: dict[str, Any] = {}
     if experiment.privacy is not None:
         engine = with_noisy_labels(engine, experiment.privacy, experiment.seed)
         plan = plan_privacy(experiment, engine)
         experiment = experiment.model_copy(update={"privacy": plan.settings})
+        projected = {"privacy": plan.lines()}
         report_projection(watcher, plan.lines())
-    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
+    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex} | projected
     with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
         try:
             _run(experiment, engine, links, manifest["run"], directory, watcher, stop)
@@ -208,6 +210,7 @@ def _open(
         data,
         data_dir,
         resumed,
+        None if experiment.privacy is None else experiment.privacy.label_noise,
     )
     found: Engine | RemoteLoop = (open_engine or find_engine(experiment.engine.name))(request)
     return found

@@ -19,7 +19,6 @@ from atoll.errors import NotResumable, Paused, RunDamaged, TooFewReplies
 from atoll.federation.base import Federation
 from atoll.methods.base import Candidate, Method, Metrics
 from atoll.preparation.value import Preparation
-from atoll.privacy.settings import NOT_COVERED
 from atoll.rng import stream
 from atoll.store import Model, RunDirectory
 from atoll.training.metrics import result_metrics
@@ -258,7 +257,7 @@ class Loop:
         for name, own in clients.items():
             accounts[name] |= {"epsilon": own["epsilon"], "delta": own["delta"]}
         settings = guard.account.settings.model_dump(exclude={"label_noise", "protects"})
-        return {"privacy": {**settings, "clients": clients, "not_covered": list(NOT_COVERED)}}
+        return {"privacy": {**settings, "clients": clients, "not_covered": list(guard.not_covered)}}
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
         """The candidates of the method with their final measurements; repeated on failure, as a round is."""

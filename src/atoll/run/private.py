@@ -20,13 +20,14 @@ from atoll.federation.privacy import PrivacyGuard
 from atoll.methods import find_method
 from atoll.methods.base import Method
 from atoll.privacy.account import FILE, PrivacyAccount
-from atoll.privacy.accountant import Release, part_epsilon, smallest_noise
-from atoll.privacy.settings import PrivacySettings
+from atoll.privacy.accountant import Release, part_epsilon, smallest_noise, summed
+from atoll.privacy.settings import AT_SITES, NOT_COVERED, SIMULATED, PrivacySettings, refuse_statistics
 from atoll.rng import stream
 from atoll.spaces import skeleton
 from atoll.training import private
 
-ENGINES = ("local", "ray")  # whose clients are simulated
+MANY = 2**40  # rows
+ENGINES = ("local", "ray", "flower")  # whose clients can be private
 
 
 def refuse_before_opening(experiment: Experiment, method: type[Method[Any]]) -> None:
@@ -43,9 +44,9 @@ def refuse_before_opening(experiment: Experiment, method: type[Method[Any]]) -> 
         )
     if experiment.engine.name not in ENGINES:
         raise ConfigError(
-            f"[privacy]: engine {experiment.engine.name!r}: only simulated clients ({', '.join(ENGINES)}) can be "
-            "private yet, real sites have no noise of their own; leave out [privacy]",
-            code="privacy-not-on-sites",
+            f"[privacy]: engine {experiment.engine.name!r}: it is not known where its clients get noise from; use one "
+            f"of {', '.join(ENGINES)}, or leave out [privacy]",
+            code="privacy-engine",
         )
 
 
@@ -57,6 +58,7 @@ class PrivatePlan:
     work: PrivateWork
     clients: Sequence[ClientInfo]
     shares_labels: bool
+    real: bool = False  # clients are real sites
 
     @property
     def noise(self) -> Noise:
@@ -109,8 +111,9 @@ class PrivatePlan:
         if self.shares_labels:
             for info in self.clients:
                 account.charge((0, info.name, 0, "labels"), [Release("train", self.settings.label_noise)])
-            account.flush()
-        return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}))
+            account.records.flush()
+        outside = (*NOT_COVERED, *(AT_SITES if self.real else SIMULATED))
+        return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}), outside)
 
 
 def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
@@ -134,7 +137,7 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
     settings = settings.model_copy(update={"noise": gradients})
     counts = settings.count_noise or _derived("validation", work, engine.clients, settings, shares)
     settings = settings.model_copy(update={"count_noise": counts})
-    return PrivatePlan(settings, work, engine.clients, shares)
+    return PrivatePlan(settings, work, engine.clients, shares, engine.real)
 
 
 def _derived(
@@ -164,10 +167,7 @@ def _planned(
 
 
 def _epsilon(releases: Sequence[Release], delta: float, part: Part | None = None) -> float:
-    spent: dict[tuple[Part, float, float], int] = {}
-    for release in releases:
-        place = (release.part, release.noise, release.rate)
-        spent[place] = spent.get(place, 0) + release.times
+    spent = summed({}, releases)
     parts = {own for own, _, _ in spent} if part is None else {part}
     return max((part_epsilon(spent, own, delta) for own in sorted(parts)), default=0.0)
 
@@ -187,18 +187,7 @@ def _refuse_settings(experiment: Experiment) -> None:
 
 def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
     """Data of which more leaves a client than the account covers, or whose rows depend on each other."""
-    scale, missing = engine.preparation.scale, engine.data.missing
-    if scale != "none":
-        raise ConfigError(
-            f"[privacy]: data.scale = {scale!r}: the mean and deviation let every row influence all others and are not "
-            "covered; scale the columns by known ranges beforehand and set data.scale = 'none'",
-            code="privacy-scaling",
-        )
-    if missing in ("mean", "median"):
-        raise ConfigError(
-            f"[privacy]: data.missing = {missing!r}: the filled value depends on all rows; set data.missing = 'zero'",
-            code="privacy-scaling",
-        )
+    refuse_statistics(engine.preparation.scale, engine.data.missing)
     if engine.held_out or any(info.sizes["test"] for info in engine.clients):
         raise ConfigError(
             "[privacy]: clients have test rows of their own, and counts of them are not covered; set data.split to, "
@@ -215,12 +204,15 @@ def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
 
 
 def with_noisy_labels(engine: Engine, settings: PrivacySettings, seed: int) -> Engine:
-    """The engine, whose clients share their rows per class with noise. One row changes one number by 1."""
+    """The engine, whose clients share their rows per class with noise. One row changes one number by 1. Real sites
+    have added it themselves."""
+    if engine.real:
+        return engine
     clients = []
     for info in engine.clients:
         if info.labels is not None:
-            noise = stream(seed, "noise", "labels", info.name).standard_normal(len(info.labels))
-            noisy = np.clip(np.rint(np.array(info.labels) + settings.label_noise * noise), 0, None)
+            rng = stream(seed, "noise", "labels", info.name)
+            noisy = private.noisy_counts(np.array(info.labels), settings.label_noise, MANY, rng)
             info = replace(info, labels=tuple(int(count) for count in noisy))
         clients.append(info)
     return replace(engine, clients=clients)

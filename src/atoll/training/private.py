@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
 from atoll.spaces.choice.space import ChoiceNetwork
 from atoll.spaces.layers import Conv2d, Perceptron, Residual
 from atoll.spaces.norm import BatchNorm, GroupNorm
+from atoll.spaces.pruned.network import Network
 from atoll.training.augmentation import Augmentation
 from atoll.training.batches import Rows
 from atoll.training.networks import load, values
@@ -35,6 +37,7 @@ ROW_BY_ROW = {
     *(nn.Linear, nn.Conv2d, Conv2d, nn.ReLU, nn.Identity, nn.Flatten, nn.MaxPool2d, nn.AdaptiveAvgPool2d, GroupNorm),
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, Perceptron, Residual),
     *(ChoiceNetwork, SequentialBranch, ParallelBranch),
+    *(Network, nn.Module, nn.GroupNorm),  # of `atoll.spaces.pruned`, whose operations keep rows apart
 }
 ROUNDING = 1e-6  # a clipped gradient is this much shorter, so that rounding does not make it longer than allowed
 
@@ -55,6 +58,11 @@ class PrivateSteps:
             raise ValueError(f"clip = {self.clip}, noise = {self.noise}: both must be finite and above 0")
         if not (0 < self.rate <= 1 and self.steps >= 1):
             raise ValueError(f"rate = {self.rate}, steps = {self.steps}: a share of the rows, and at least one step")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> PrivateSteps:
+        """From the settings of a task, which may have others beside these."""
+        return cls(*(settings[name] for name in ("clip", "noise", "rate", "steps")))
 
 
 def refuse_mixed_rows(module: nn.Module) -> None:

@@ -64,6 +64,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             transport=transport,
             deadline=SILENCE,
             journal=True,
+            real=True,
         )
 
     return open_sites

@@ -71,7 +71,8 @@ class Opening:
     def __init__(self, request: Request, grid: Grid, record: Record = lambda site, reported: None) -> None:
         self._request, self._record = request, record
         self._data = request.data.model_dump(mode="json", exclude_none=True)
-        self._hello_frame = wire.encode({"data": self._data, "method": request.method})
+        self._private = request.label_noise is not None
+        self._hello_frame = wire.encode({"data": self._data, "method": request.method, "private": self._private})
         self.nodes = Nodes(grid, greeting=self._hello_frame)
         self.refused: dict[str, str] = {}
 
@@ -121,7 +122,7 @@ class Opening:
         reported = {}
         for site, answer in sorted({**answers, **self._ask(HELLO, silent)}.items()):
             try:
-                reported[site] = _checked_hello(site, answer)
+                reported[site] = _checked_hello(site, answer, self._private)
             except DataError as problem:
                 self._refuse({site: str(problem)})
             self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
@@ -129,12 +130,13 @@ class Opening:
 
     def _prepare(self, agreed: Mapping[str, int], form: Agreement) -> dict[str, Payload]:
         common = {"data": self._data, "agreement": form.model_dump(mode="json"), "seed": self._request.seed}
-        frame = wire.encode({**common, "share_labels": self._request.data.share_labels})
+        asked = {"share_labels": self._request.data.share_labels, "label_noise": self._request.label_noise}
+        frame = wire.encode({**common, **asked})
         answers: dict[str, Payload] = {}
         for site, answer in sorted(self._ask(PREPARE, {site: (node, frame) for site, node in agreed.items()}).items()):
             try:
                 first = next(iter(answers.values()), None)
-                answers[site] = _checked_preparation(answer, form, first)
+                answers[site] = _checked_preparation(answer, form, first, self._private)
             except DataError as problem:
                 self._refuse({site: str(problem)})
         return answers
@@ -158,6 +160,7 @@ class Opening:
             "seed": self._request.seed,
             "mean": scaling.mean,
             "deviation": scaling.deviation,
+            "private": self._private,
         }
         infos, preparations = [], {}
         for site, answer in answers.items():
@@ -213,7 +216,7 @@ def _notice(reason: str) -> bytes:
     return wire.encode({"text": f"left out of the run: {reason}"})
 
 
-def _checked_hello(site: str, answer: Payload) -> DataDescription:
+def _checked_hello(site: str, answer: Payload, private: bool) -> DataDescription:
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
     if answer.get("name") != site:
@@ -227,10 +230,15 @@ def _checked_hello(site: str, answer: Payload) -> DataDescription:
         raise DataError(
             f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
         )
+    if private and answer.get("private") is not True:
+        raise DataError(
+            "its Atoll cannot keep [privacy]; install the server's version there, with: pip install 'atoll[privacy]'",
+            code="site-not-private",
+        )
     return parse_description(answer.get("description"))
 
 
-def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None) -> Payload:
+def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None, private: bool) -> Payload:
     """What a site reports of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
         raise DataError(answer["error"][:500], code="site-reported-error")
@@ -240,7 +248,8 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
         labels, inputs = answer["labels"], form.preparation.row_schema.shape[0]
         ok = ok and isinstance(answer["digest"], str)
         if labels is not None:
-            ok = ok and len(labels) == len(form.classes) and sum(labels) == sizes["train"] and min(labels) >= 0
+            ok = ok and len(labels) == len(form.classes) and all(type(count) is int for count in labels)
+            ok = ok and min(labels) >= 0 and (private or sum(labels) == sizes["train"]) and max(labels) <= 2**40
         found, fill = answer["moments"], answer["fill"]
         if fill is not None:
             ok = ok and fill.dtype == np.float32 and fill.shape == (inputs,)

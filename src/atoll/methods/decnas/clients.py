@@ -256,11 +256,16 @@ def upload_task(client: str, wanted: Sequence[PrunedCandidate], round_number: in
 def _tune_job(payload: Payload, client: Client) -> Payload:
     """Client_Operation: train for E epochs, test on the validation part, hold the weight change."""
     architecture, before, measure = payload["architecture"], payload["weights"], payload["measure"]
-    after = jobs.train(payload | payload["training"], client)["weights"]
+    after = _trained(payload, payload, client)
     change = Tensors({name: after[name] - before[name] for name in before})
     tested = before if measure == "sent" else after
 
     def counted(arch: dict[str, Any], weights: Tensors) -> Payload:
+        if "privacy" in payload and not len(client.data.part("validation")[1]):
+            return {"correct": 0}  # the numbers of rows are public
+        if "privacy" in payload:
+            one = {"architecture": arch, "weights": weights, "part": "validation", "batch": jobs.TEST_BATCH}
+            return jobs.count_correct(one | {"privacy": payload["privacy"]}, client)
         found = jobs.confusion_of(arch, weights, client, "validation")
         return {"confusion": found} if payload.get("confusion") else {"correct": int(np.trace(found))}
 
@@ -269,7 +274,7 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
         previous = payload["previous"]
         weights = previous["weights"]
         if measure == "trained":
-            weights = jobs.train(previous | payload["training"], client)["weights"]
+            weights = _trained(previous, payload, client)
         reply["previous"] = counted(previous["architecture"], weights)
     if not payload["hold"]:
         return {**reply, "change": change}
@@ -278,6 +283,16 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
         client.memory.update({"round": payload["round"], "changes": {}})
     client.memory["changes"][payload["candidate"]] = change
     return reply
+
+
+def _trained(network: Payload, payload: Payload, client: Client) -> Tensors:
+    """This network after local training."""
+    if not payload["training"]["epochs"]:
+        weights: Tensors = network["weights"]
+        return weights
+    private = {"privacy": payload["privacy"]} if "privacy" in payload else {}
+    found: Tensors = jobs.train({**network, **payload["training"], **private}, client)["weights"]
+    return found
 
 
 def _confirm_job(payload: Payload, client: Client) -> Payload:
@@ -293,4 +308,21 @@ def _upload_job(payload: Payload, client: Client) -> Payload:
     return {"changes": changes}
 
 
+def _tune_use(payload: Payload) -> jobs.RowUse:
+    """The change that is held is charged here: the counts depend on it, and it may be asked for."""
+    networks = [payload, *([payload["previous"]] if "previous" in payload else [])]
+    trains = payload["training"]["epochs"] > 0
+    return jobs.RowUse(
+        [network["architecture"] for network in networks],
+        payload["training"] if trains else None,
+        len(networks) if payload["measure"] == "trained" else 1,
+        counts=len(networks),
+    )
+
+
+def _upload_use(payload: Payload) -> jobs.RowUse:
+    return jobs.RowUse()  # the changes have noise, and were charged when they were computed
+
+
 JOBS: dict[str, jobs.Job] = {"tune": _tune_job, "confirm": _confirm_job, "upload": _upload_job}
+USES = {"tune": _tune_use, "upload": _upload_use}

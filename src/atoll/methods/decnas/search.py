@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from atoll import spaces
 from atoll.algorithms import netadapt
 from atoll.algorithms.sampling import partition
-from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, train_models
+from atoll.clients import Counted, FederatedModel, LocalTraining, PrivateWork, count_correct, train_models
 from atoll.devices import resources
 from atoll.errors import ConfigError, DataError, TooFewReplies
 from atoll.federation.replies import failure_reasons
@@ -92,6 +92,11 @@ class Decnas(Method[DecnasState]):
                 code="no-validation-rows",
             )
         if federation.robust.confirm:
+            if federation.guard is not None:
+                raise ConfigError(
+                    "robust.confirm = true: what clients would send is not covered by [privacy]; leave one of them out",
+                    code="privacy-not-covered",
+                )
             self._refuse_lonely_groups(len(federation.clients()))
         trained = self.config.trained(self.schema, self.architecture)
         weights = spaces.initial(self.architecture, rng) if trained is None else trained
@@ -130,6 +135,22 @@ class Decnas(Method[DecnasState]):
     def results(self, state: DecnasState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The whole sequence; a search that was cut short by its number of rounds leaves its candidates behind."""
         return found_candidates(federation, state.found, self.resources, state.ended, state.round)
+
+    def private_work(self) -> PrivateWork:
+        """In each round of an iteration a group may get all candidates for which there is no other group. The network
+        before them is trained once more at most (`measure`), and all that were found are counted at the end."""
+        settings = self.config
+        candidates = len(self.units(self.architecture)) + settings.depth * len(depth.blocks(self.architecture))
+        most = max(1, candidates - (settings.groups or 1 if settings.grouping else 1) + 1)
+        rounds = settings.rounds - settings.start_rounds
+        fewest = min(settings.tune_rounds) if settings.dynamic_rounds else max(settings.tune_rounds)
+        found = 1 + rounds // max(1, fewest)
+        trainings = settings.start_rounds + (rounds * most if max(settings.tune_rounds) else 0)
+        trainings += found - 1 if settings.measure == "trained" else 0
+        counts = settings.start_rounds + rounds * most + found
+        epochs, batch = settings.epochs, settings.batch
+        steps = None if settings.start_rounds else settings.steps  # those rounds train for all of their epochs
+        return PrivateWork([self.architecture], trainings, epochs, batch, counts, steps=steps)
 
     # -- the start network: pre-trained, or trained here by federated averaging --------------------------------------
 

@@ -12,6 +12,7 @@ from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig, Schema, Tensors
 from atoll.methods.decnas.clients import Measure
+from atoll.spaces.norm import Norm
 from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
 from atoll.training.metrics import Objective
@@ -29,6 +30,7 @@ class DecnasConfig(MethodConfig):
     hidden: list[int] | None = None  # of an MLP
     widths: list[int] | None = None  # of the others
     width: float | None = Field(default=None, gt=0)  # a factor of their usual widths
+    norm: Norm = "batch"  # or group: rows do not influence each other
     weights: str | None = (
         None  # its trained weights: a .safetensors file, or own: those the user's module has; unset: fresh
     )
@@ -100,7 +102,7 @@ class DecnasConfig(MethodConfig):
 
     def start(self, schema: Schema) -> dict[str, Any]:
         """The architecture of GM_0."""
-        return start.start_architecture(self.model, schema, self.hidden, self.widths, self.width)
+        return start.start_architecture(self.model, schema, self.hidden, self.widths, self.width, self.norm)
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         for kind in self.resources:
@@ -112,7 +114,7 @@ class DecnasConfig(MethodConfig):
                 f"use {clients} or fewer groups, or more clients",
                 code="impossible-group-count",
             )
-        decided = start.fitted_start(self.model, schema, self.hidden, self.widths, self.width)
+        decided = start.fitted_start(self.model, schema, self.hidden, self.widths, self.width, self.norm)
         fitted = self.model_copy(update={**decided, "groups": groups})
         fitted.trained(schema, fitted.start(schema))  # what does not fit is refused before a run starts
         return fitted

@@ -9,7 +9,7 @@ from torch import nn
 
 from atoll.errors import ArchitectureError
 from atoll.spaces.layers import Conv2d
-from atoll.spaces.norm import AffineBatchNorm, BatchNorm
+from atoll.spaces.norm import AffineBatchNorm, BatchNorm, GroupNorm
 from atoll.spaces.pruned.fields import Channels, DescriptionPart, Flag, Margins, Number, Shape, Sides, window_output
 
 
@@ -135,15 +135,22 @@ class BatchNormalisation(DescriptionPart):
 class GroupNormalisation(DescriptionPart):
     kind: Literal["group_norm"]
     channels: Channels
-    groups: Channels | Literal["each"]  # "each": one group per channel, whatever the width
+    # "each": one group per channel, whatever the width; "fit": as many as fit the width (`atoll.spaces.norm.GroupNorm`)
+    groups: Channels | Literal["each", "fit"]
     epsilon: Number = 1e-5
     affine: Flag = True
 
     def module(self) -> nn.Module:
+        if self.groups == "fit":
+            return GroupNorm(self.channels, self.epsilon)
         return nn.GroupNorm(self._count(), self.channels, self.epsilon, self.affine)
 
     def shape(self, before: Shape) -> Shape:
         _same(before[0], self.channels, "channels")
+        if self.groups == "fit" and self.affine:
+            raise ArchitectureError(
+                "groups = 'fit' has no scale and shift: affine must be false", code="unsupported-arguments"
+            )
         if self.channels % self._count():
             raise ArchitectureError(
                 f"{self.channels} channels do not divide into {self.groups} groups", code="indivisible-groups"
@@ -157,7 +164,7 @@ class GroupNormalisation(DescriptionPart):
         return 0
 
     def _count(self) -> int:
-        return self.channels if self.groups == "each" else self.groups
+        return self.groups if isinstance(self.groups, int) else self.channels
 
 
 LayerDescription = Convolution | Depthwise | Linear | BatchNormalisation | GroupNormalisation
@@ -175,6 +182,7 @@ def is_layer(module: nn.Module) -> bool:
         nn.GroupNorm,
         BatchNorm,
         AffineBatchNorm,
+        GroupNorm,
     )
 
 
@@ -190,6 +198,9 @@ def described(module: nn.Module) -> LayerDescription:
             return _batch_norm(module.num_features, module.eps, module.affine)
         case BatchNorm():
             return _batch_norm(module.channels, module.epsilon, isinstance(module, AffineBatchNorm))
+        case GroupNorm():
+            fields = {"channels": module.channels, "epsilon": module.epsilon}
+            return GroupNormalisation(kind="group_norm", groups="fit", affine=False, **fields)  # type: ignore[arg-type]
         case nn.GroupNorm():
             return GroupNormalisation(
                 kind="group_norm",

@@ -14,6 +14,7 @@ from torch import nn
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.spaces.fixed import USUAL_WIDTHS, architecture_for
+from atoll.spaces.norm import Norm
 from atoll.spaces.pruned.space import describe, from_fixed
 
 HALVINGS_OF_CONVNET = 3
@@ -28,6 +29,7 @@ def fitted_start(
     hidden: Sequence[int] | None,
     widths: Sequence[int] | None,
     width: float | None,
+    norm: Norm = "batch",
 ) -> dict[str, Any]:
     """The settings `model`, `hidden`, `widths` and `width`, completed for this data.
 
@@ -40,6 +42,11 @@ def fitted_start(
                     f"{name} = {value}: the module of {model!r} defines its own widths; remove this setting",
                     code="inapplicable-setting",
                 )
+        if norm != "batch":
+            raise ConfigError(
+                f"norm = {norm!r}: the module of {model!r} defines its own norm; remove this setting",
+                code="inapplicable-setting",
+            )
         start_architecture(model, schema)
         return {}
     if model == "auto" and hidden is None and width is None:
@@ -53,7 +60,7 @@ def fitted_start(
                 code="inapplicable-setting",
             )
         widths = [max(1, round(size * width)) for size in USUAL_WIDTHS[model]]
-    arch = architecture_for(model, schema, hidden, widths)
+    arch = architecture_for(model, schema, hidden, widths, norm)
     return {"model": arch["model"], "hidden": arch.get("hidden"), "widths": arch.get("widths"), "width": None}
 
 
@@ -63,12 +70,13 @@ def start_architecture(
     hidden: Sequence[int] | None = None,
     widths: Sequence[int] | None = None,
     width: float | None = None,
+    norm: Norm = "batch",
 ) -> dict[str, Any]:
     """The start network as a description of space `widths`."""
     if is_user_model(model):
         return describe(user_module(model, schema), schema.shape, schema.outputs)
-    decided = fitted_start(model, schema, hidden, widths, width)
-    return from_fixed(architecture_for(decided["model"], schema, decided["hidden"], decided["widths"]))
+    decided = fitted_start(model, schema, hidden, widths, width, norm)
+    return from_fixed(architecture_for(decided["model"], schema, decided["hidden"], decided["widths"], norm))
 
 
 def is_user_model(model: str) -> bool:

@@ -1,0 +1,88 @@
+"""A site's node under `[privacy]`, by itself: no reply twice, noise of its own, and nothing that is not covered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atoll import spaces
+from atoll.clients import jobs
+from atoll.core import wire
+from atoll.core.messages import Payload
+from atoll.deploy.limits import Limits
+from atoll.deploy.site import Site, SiteNode
+from atoll.privacy.site_account import SiteAccount
+from atoll.rng import stream
+from atoll.testing import made_table
+
+DATA = made_table(clients=2, scale="none", split=(0.7, 0.3, 0.0))
+NAME = DATA.names[0]
+ARCH: dict[str, Any] = {"space": "fixed", "model": "mlp", "input": [6], "classes": 3, "hidden": [4]}
+TRAIN: Payload = {
+    "architecture": ARCH,
+    "weights": spaces.initial(ARCH, stream(1, "start")),
+    "epochs": 1,
+    "batch": 10,
+    "privacy": {"clip": 1.0, "noise": 2.0, "rate": 0.5, "steps": 2},
+}
+
+
+def ask(folder: Path, order: int, payload: Payload, job: str = jobs.TRAIN, **limits: Any) -> Payload:
+    """The answer of a new process."""
+    inner = {
+        "client": NAME,
+        "method": "fedavg",
+        "job": job,
+        "payload": payload,
+        "size": {},
+        "seed": 1,
+        "round": 1,
+        "number": 0,
+        "device": "cpu",
+        "memory": None,
+        "floor": None,
+        "keep": [],
+        "preparation": {"digest": "d"},
+    }
+    frame = np.frombuffer(wire.encode(inner), np.uint8)
+    site = Site(NAME, folder / "data", folder, limits=Limits(**limits))
+    node = SiteNode(site, lambda site, _, __: DATA.client(site.name))
+    return wire.decode(node.answer("task", wire.encode({"run": "ab" * 16, "order": order, "message": frame})))
+
+
+def digest(answer: Payload) -> str:
+    assert answer["error"] is None, answer["error"]
+    found: str = answer["payload"]["weights"].whole_digest()
+    return found
+
+
+def test_a_task_that_is_asked_again_gets_the_reply_that_has_left(tmp_path: Path) -> None:
+    first = digest(ask(tmp_path, 0, TRAIN))
+    assert digest(ask(tmp_path, 0, TRAIN)) == first
+    assert digest(ask(tmp_path, 1, TRAIN)) != first  # other noise, and charged again
+    assert len(SiteAccount(tmp_path).charged) == 2
+    assert "was answered before" in ask(tmp_path, 0, TRAIN)["error"]
+    other = {**TRAIN, "epochs": 2}  # other work under the same number
+    digest(ask(tmp_path, 0, other))
+    assert len(SiteAccount(tmp_path).charged) == 3
+
+
+def test_a_task_of_which_nothing_has_left_is_done_and_charged_once(tmp_path: Path, monkeypatch: Any) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("atoll.deploy.private.replace_file", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        assert "killed" in ask(tmp_path, 0, TRAIN)["error"]
+    digest(ask(tmp_path, 0, TRAIN))
+    assert len(SiteAccount(tmp_path).charged) == 1
+
+
+def test_the_server_cannot_have_more_than_the_site_allows(tmp_path: Path) -> None:
+    plain = {key: value for key, value in TRAIN.items() if key != "privacy"}
+    assert "limits.epsilon = 1" in ask(tmp_path, 0, plain, epsilon=1.0)["error"]
+    assert "limits.epsilon = 1" in ask(tmp_path, 1, TRAIN, epsilon=1.0)["error"]
+    gradient = ask(tmp_path, 2, TRAIN, jobs.GRADIENT, epsilon=1.0)["error"]
+    assert "'gradient' sends is not covered" in gradient
+    silent = {**TRAIN, "privacy": {**TRAIN["privacy"], "noise": 1e-6}}
+    assert "noise below" in ask(tmp_path, 3, silent)["error"]
+    assert not SiteAccount(tmp_path).charged
