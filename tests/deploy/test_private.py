@@ -85,4 +85,6 @@ def test_the_server_cannot_have_more_than_the_site_allows(tmp_path: Path) -> Non
     assert "'gradient' sends is not covered" in gradient
     silent = {**TRAIN, "privacy": {**TRAIN["privacy"], "noise": 1e-6}}
     assert "noise below" in ask(tmp_path, 3, silent)["error"]
+    endless = {**TRAIN, "privacy": {**TRAIN["privacy"], "steps": 10**9}}
+    assert "limits.steps allows 1,000,000" in ask(tmp_path, 4, endless)["error"]
     assert not SiteAccount(tmp_path).charged

@@ -187,3 +187,20 @@ def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path
     assert "'west'" in refused.stderr and "'z'" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
     joined.programs["west"].says("left out of the run", 60)
+
+
+def test_a_private_run(joined: Deployment, tmp_path: Path) -> None:
+    """The terminal says what it will spend, and every site has written what it has released."""
+    private = ("epsilon=20.0", "noise=2.0", "clip=1.0", "count_noise=5.0")
+    options = [word for setting in private for word in ("--set", f"privacy.{setting}")]
+    options += ["--set", "data.scale='none'", "--set", "data.split=[0.8,0.2,0.0]"]
+    done = run_atoll(*arguments(joined, tmp_path / "run", 1, *options), seconds=LONG)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "privacy: 1 trainings and 3 counts of each client are projected to spend epsilon" in done.stdout + done.stderr
+    )
+    spent = load(tmp_path / "run").result["privacy"]["clients"]
+    for site, own in spent.items():
+        lines = (joined.layout.bundles / site / "work" / "privacy.jsonl").read_text().splitlines()
+        charged = [json.loads(line) for line in lines if "releases" in line]
+        assert 0 < own["epsilon"] <= 20 and {line["releases"][0][0] for line in charged} == {"train", "validation"}

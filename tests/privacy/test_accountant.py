@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from atoll.errors import ConfigError
 from atoll.privacy import accountant
-from atoll.privacy.accountant import epsilon_of, part_epsilon, smallest_noise
+from atoll.privacy.accountant import epsilon_of, part_epsilon, smallest_noise, sum_epsilon
 
 GRID = list(product((0.7, 1.0, 2.0, 5.0), (0.002, 0.01, 0.1), (100, 4000), (1e-5, 1e-6)))
 
@@ -37,10 +37,9 @@ def test_coarse_losses_are_a_bound_and_close(monkeypatch: pytest.MonkeyPatch) ->
     spent = {("train", 1.0, 0.01): 500}
     own = part_epsilon(spent, "train", 1e-5)
     monkeypatch.setattr(accountant, "DISCRETIZATION", 1e-4)
-    accountant._epsilon.cache_clear()
     finer = part_epsilon(spent, "train", 1e-5)
-    accountant._epsilon.cache_clear()
     assert finer <= own <= 1.001 * finer
+    assert own <= sum_epsilon({(1.0, 0.01): 500}, 1e-5, coarse=True) <= 1.01 * finer
 
 
 @pytest.mark.parametrize("times", [1, 9])

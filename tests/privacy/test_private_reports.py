@@ -44,6 +44,7 @@ def test_show_and_clients(run: Run) -> None:
 def test_the_report(run: Run, tmp_path: Path) -> None:
     text = write_report([run.path], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "each client has spent epsilon" in text and ">epsilon<" in text and ">1e-05<" in text
+    assert "epsilon spent by a client" in text
 
 
 def test_the_model_card(run: Run) -> None:

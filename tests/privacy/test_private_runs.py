@@ -50,6 +50,10 @@ def test_same_bits_for_any_number_of_workers(tmp_path: Path) -> None:
     ]
     assert weights(runs[0]) == weights(runs[1])
     assert runs[0].result["privacy"] == runs[1].result["privacy"]
+    spent = [event["epsilon"] for event in runs[0].history]
+    final = runs[0].result["privacy"]["clients"]
+    for name, own in final.items():  # in the events slightly above; counts of the result come after the last round
+        assert 0 < spent[0][name] < spent[1][name] <= 1.01 * own["epsilon"]
     assert (tmp_path / "0/privacy.jsonl").read_bytes() == (tmp_path / "2/privacy.jsonl").read_bytes()
     other = started(tmp_path / "other", "fedavg", table(), FEDAVG, GIVEN, seed=2)
     assert weights(other) != weights(runs[0])
@@ -237,7 +241,14 @@ def test_decnas(tmp_path: Path, data: Callable[[], Federated], own: dict[str, An
 REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("epsilon", "fedavg", FEDAVG, {"epsilon": 1e-9}, "privacy.epsilon = 1e-09: 2 trainings would spend"),
     ("clipping", "fedavg", FEDAVG, {"epsilon": 5.0, "noise": 1.0}, "without clipping noise hides nothing"),
-    ("clients", "fedavg", FEDAVG, {"epsilon": 5.0, "protects": "clients"}, "no promise for whole clients"),
+    (
+        "clients",
+        "fedavg",
+        FEDAVG,
+        {**GIVEN, "protects": "clients"},
+        "privacy.least_clients = 1,000, there are 3; write",
+    ),
+    ("3 clients", "fedavg", FEDAVG, {**GIVEN, "protects": "clients", "least_clients": 3}, "this is not built; write"),
     ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.1}, "privacy.delta = 0.1: it must be below 1 / "),
     ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),

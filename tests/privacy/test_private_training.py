@@ -14,6 +14,7 @@ from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import stream
+from atoll.spaces.darts.space import random_genotype
 from atoll.spaces.pruned.space import from_fixed
 from atoll.training import private, sgd
 from atoll.training.networks import load, network
@@ -34,7 +35,9 @@ PRUNED = from_fixed(
         "norm": "group",
     }
 )
-NETWORKS = [TABLE, IMAGES, CHOICE, PRUNED]
+CELLS: dict[str, Any] = {"space": "darts", "form": "genotype", "channels": 2, "cells": 1, "norm": "group"}
+CELLS |= {"input": [1, 4, 4], "classes": 3, "genotype": random_genotype(stream(4, "genotype"))}
+NETWORKS = [TABLE, IMAGES, CHOICE, PRUNED, CELLS]
 PLAIN = sgd.TrainSettings(lr=1.0)
 ROWS = 6
 
@@ -66,7 +69,7 @@ def gradient_sum(arch: dict[str, Any], x: Array, y: Array, clip: float, weights:
     return np.concatenate(change).astype(np.float64)
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned", "darts"])
 @pytest.mark.parametrize("clip", [0.1, 1.0])
 def test_no_row_changes_the_sum_by_more_than_the_clipping(arch: dict[str, Any], clip: float) -> None:
     """Brute force: each row in turn is replaced by an empty one, and by rows of very different sizes."""
@@ -86,7 +89,7 @@ def test_no_row_changes_the_sum_by_more_than_the_clipping(arch: dict[str, Any], 
     assert longest > 0.5 * clip  # so the rows were long enough for the test to mean something
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned", "darts"])
 def test_without_clipping_it_is_the_gradient(arch: dict[str, Any]) -> None:
     x, y = rows(arch, scale=1.0)
     weights = spaces.initial(arch, stream(1, "start"))
@@ -108,7 +111,7 @@ def test_the_fast_path_of_perceptrons_is_the_general_one() -> None:
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned"])
+@pytest.mark.parametrize("arch", NETWORKS, ids=["mlp", "cnn", "choice", "pruned", "darts"])
 def test_every_parameter_gets_the_noise(arch: dict[str, Any]) -> None:
     """Kolmogorov-Smirnov: without rows in the batch the change is normal noise of deviation noise * clip / rows."""
     x, y = rows(arch)

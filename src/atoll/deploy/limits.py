@@ -134,7 +134,12 @@ class Limits(BaseModel):
         population = payload.get("population", 1)
         if type(population) is not int or population < 1:
             return f"population = {str(population)[:40]!r} is not a whole number of 1 or more"
-        steps = max(size.steps, passes * batches) * max(size.population, population)
+        noisy = (
+            payload.get("steps", 0) if "noise" in payload else 0
+        )  # under `[privacy]` steps are not counted by epochs
+        if type(noisy) is not int:
+            return f"steps = {str(noisy)[:40]!r} is not a whole number"
+        steps = max(size.steps, passes * batches, noisy) * max(size.population, population)
         if steps > self.steps:
             return f"{min(steps, MANY):,} training steps, limits.steps allows {self.steps:,}"
         return None

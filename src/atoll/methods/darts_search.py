@@ -29,6 +29,7 @@ from atoll.methods.base import (
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import KINDS
+from atoll.spaces.norm import Norm
 from atoll.training.augmentation import Augmentation
 
 BEST = "best"  # the found network's name
@@ -43,6 +44,7 @@ class DartsConfig(MethodConfig):
     retrain: int | None = Field(default=None, ge=0)  # rounds; None: a tenth; 0: leave it to `atoll retrain`
     channels: int = Field(default=16, ge=1)  # of the supernet's first cells
     cells: int = Field(default=8, ge=1, le=DEEPEST)
+    norm: Norm = "batch"  # or group: rows do not influence each other
 
     # The found network, trained from scratch by federated averaging
     retrain_channels: int | None = Field(default=None, ge=1)  # None: as many as the supernet
@@ -60,7 +62,7 @@ class DartsConfig(MethodConfig):
     test_every: int = Field(default=0, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     def fitted(self, schema: Schema, clients: int) -> Self:
-        supernet = darts.architecture_for(schema, self.channels, self.cells)
+        supernet = darts.architecture_for(schema, self.channels, self.cells, self.norm)
         size = darts.weight_count(supernet)
         if size > LARGEST:
             room = f"a supernet of {size:,} weights needs {4 * size / 1e9:,.0f} GB"
@@ -112,7 +114,7 @@ class DartsSearch(Method[StateT]):
 
     def __init__(self, config: DartsConfig, schema: Schema) -> None:
         super().__init__(config, schema)
-        self.supernet = darts.architecture_for(schema, config.channels, config.cells)
+        self.supernet = darts.architecture_for(schema, config.channels, config.cells, config.norm)
         self.size = darts.weight_count(self.supernet)
 
     def derived(self, cells: Genotype) -> dict[str, Any]:

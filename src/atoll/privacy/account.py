@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from atoll.core.messages import Part
-from atoll.privacy.accountant import Budget, Release, epsilon_of, of_part, summed
+from atoll.privacy.accountant import Budget, Release, epsilon_of, of_part, sum_epsilon, summed
 from atoll.privacy.records import Records
 from atoll.privacy.settings import PrivacySettings
 
 FILE = "privacy.jsonl"
+SHOWN = 16  # different accounts that are computed after each round: each takes up to 0.2 s
 Key = tuple[int, str, int, str]  # round, client, number of the task in the round, digest of the work
 
 
@@ -70,6 +71,20 @@ class PrivacyAccount:
     def epsilon(self, client: str) -> float:
         """What was spent of this client's budget."""
         return epsilon_of(self._spent[client], self.settings.delta)
+
+    def after_round(self) -> dict[str, float]:
+        """An epsilon of each client that has spent anything, slightly above the exact one. Of many clients with
+        different numbers of rows, only those whose rows took part most often: the others have spent less."""
+        active = {name: spent for name, spent in self._spent.items() if spent}
+        kinds = {name: tuple(sorted(spent.items())) for name, spent in active.items()}
+        often = {kind: sum(rate * count for (_, _, rate), count in kind) for kind in kinds.values()}
+        shown = set(sorted(often, key=lambda kind: (-often[kind], kind))[:SHOWN])
+        delta = self.settings.delta
+        return {
+            name: round(max(sum_epsilon(of_part(spent, part), delta, coarse=True) for part, _, _ in spent), 3)
+            for name, spent in active.items()
+            if kinds[name] in shown
+        }
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Each client's epsilon and delta, and which of its budgets are spent since which round."""

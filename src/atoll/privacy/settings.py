@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.errors import ConfigError
 
@@ -35,18 +35,20 @@ class PrivacySettings(BaseModel):
     noise: float | None = Field(default=None, gt=0)  # of gradients, in units of clip; None: what epsilon allows
     count_noise: float | None = Field(default=None, gt=0)  # of counts, in units of their sensitivity; None: the same
     label_noise: float = Field(default=10.0, gt=0)  # of the rows per class, with data.share_labels
-    protects: Literal["rows", "clients"] = "rows"  # clients: refused
+    protects: Literal["rows", "clients"] = "rows"  # clients: refused, see `refuse_clients`
+    least_clients: int = Field(default=1000, ge=2)  # with fewer of them nothing is promised for whole clients
 
-    @field_validator("protects")
-    @classmethod
-    def _rows_only(cls, value: str) -> str:
-        if value == "clients":
-            raise ConfigError(
-                "privacy.protects = 'clients': Atoll makes no promise for whole clients, which would need about 1,000 "
-                "of them and is not built; write 'rows'",
-                code="privacy-of-clients",
-            )
-        return value
+    def refuse_clients(self, clients: int) -> None:
+        """Nothing is promised for whole clients: with few of them noise would hide what is learnt, too."""
+        if self.protects == "rows":
+            return
+        why = "and this is not built"
+        if clients < self.least_clients:
+            why = f"which takes at least privacy.least_clients = {self.least_clients:,}, there are {clients:,}"
+        raise ConfigError(
+            f"privacy.protects = 'clients': Atoll makes no promise for whole clients, {why}; write 'rows'",
+            code="privacy-of-clients",
+        )
 
     @property
     def longest(self) -> float:

@@ -85,6 +85,7 @@ class RunDigest:
     series: dict[str, Series] = field(default_factory=dict)  # of the metrics
     costs: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in COSTS})  # of each round alone
     replies: dict[str, Series] = field(default_factory=lambda: {fate: Series() for fate in FATES})
+    epsilons: dict[str, Series] = field(default_factory=dict)  # under `[privacy]`: the largest and the smallest
     seconds: Series = field(default_factory=Series)  # of wall-clock time since the start of the run
     phases: list[tuple[int, str]] = field(default_factory=list)  # the rounds in which a phase begins
     fronts: list[FrontOfRound] = field(default_factory=list)
@@ -167,6 +168,9 @@ class RunDigest:
                 self.costs[name].add(number, getattr(account, name))
             for fate in FATES:
                 self.replies[fate].add(number, account.replies[fate])
+        if isinstance(spent := event.get("epsilon"), Mapping) and spent:
+            for name, value in (("largest", max(spent.values())), ("smallest", min(spent.values()))):
+                self.epsilons.setdefault(name, Series()).add(number, float(value))
         if "wall_seconds" in event:
             self.seconds.add(number, float(event["wall_seconds"]))
         if isinstance(times := event.get("simulation"), Mapping):

@@ -204,12 +204,13 @@ class Loop:
         if snapshots:
             models = {pick: self._model(found) for found in snapshots for pick in found.picks}
             self.directory.snapshots(models, state.round)
-        account = self.federation.ledger.current
+        account, guard = self.federation.ledger.current, self.federation.guard
         seconds = round(clock.seconds, 3)
         self.directory.event(
             {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds}
             | {"clients": self._clients_this_round()}
             | self._newly_set_aside(state.round)
+            | ({} if guard is None else {"epsilon": guard.account.after_round()})
             | self.federation.engine_events(),
         )
         if self.watcher:
@@ -256,7 +257,7 @@ class Loop:
         clients = guard.account.report()
         for name, own in clients.items():
             accounts[name] |= {"epsilon": own["epsilon"], "delta": own["delta"]}
-        settings = guard.account.settings.model_dump(exclude={"label_noise", "protects"})
+        settings = guard.account.settings.model_dump(exclude={"label_noise", "protects", "least_clients"})
         return {"privacy": {**settings, "clients": clients, "not_covered": list(guard.not_covered)}}
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:

@@ -120,6 +120,7 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
     """Noise that is not set is derived: the planned rounds spend the budget. What cannot be private is refused."""
     settings = experiment.privacy
     assert settings is not None
+    settings.refuse_clients(len(engine.clients))
     _refuse_data(engine, settings)
     _refuse_settings(experiment)
     method = find_method(experiment.method)(experiment.settings, engine.schema)

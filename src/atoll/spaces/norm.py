@@ -128,5 +128,26 @@ class GroupNorm(nn.Module):
         return f"{self.channels}, {self.groups} groups"
 
 
+class AffineGroupNorm(GroupNorm):
+    """With a scale and a shift per channel, under the names of `AffineBatchNorm`."""
+
+    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
+        super().__init__(channels, epsilon)
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def use_group_norm(network: nn.Module) -> None:
+    """Replace every batch norm of a network by a group norm; names and shapes of its parameters stay."""
+    for parent in list(network.modules()):
+        for name, layer in parent.named_children():
+            if isinstance(layer, BatchNorm):
+                kind = AffineGroupNorm if isinstance(layer, AffineBatchNorm) else GroupNorm
+                setattr(parent, name, kind(layer.channels, layer.epsilon))
+
+
 def make_norm(kind: Norm, channels: int) -> nn.Module:
     return GroupNorm(channels) if kind == "group" else BatchNorm(channels)

@@ -22,8 +22,10 @@ from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
 from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
 from atoll.spaces.choice.space import ChoiceNetwork
+from atoll.spaces.darts.cells import FactorisedReduction, GenotypeCell, MixedCell, PathCell
+from atoll.spaces.darts.space import DartsNetwork
 from atoll.spaces.layers import Conv2d, Perceptron, Residual
-from atoll.spaces.norm import BatchNorm, GroupNorm
+from atoll.spaces.norm import AffineGroupNorm, BatchNorm, GroupNorm
 from atoll.spaces.pruned.network import Network
 from atoll.training.augmentation import Augmentation
 from atoll.training.batches import Rows
@@ -37,6 +39,7 @@ ROW_BY_ROW = {
     *(nn.Linear, nn.Conv2d, Conv2d, nn.ReLU, nn.Identity, nn.Flatten, nn.MaxPool2d, nn.AdaptiveAvgPool2d, GroupNorm),
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, Perceptron, Residual),
     *(ChoiceNetwork, SequentialBranch, ParallelBranch),
+    *(DartsNetwork, MixedCell, PathCell, GenotypeCell, FactorisedReduction, nn.AvgPool2d, AffineGroupNorm),
     *(Network, nn.Module, nn.GroupNorm),  # of `atoll.spaces.pruned`, whose operations keep rows apart
 }
 ROUNDING = 1e-6  # a clipped gradient is this much shorter, so that rounding does not make it longer than allowed

@@ -4,6 +4,8 @@ supernet   {"space": "darts", "form": "mixed", "channels": 16, "cells": 8, "inpu
 sub-model  the same with "form": "path" and "key": {"normal": [14 operations], "reduce": [14 operations]}
 genotype   the same with "form": "genotype" and
            "genotype": {"normal": [["sep_conv_3x3", 0], ... 8 pairs], "reduce": [...]}, two edges per node
+
+With "norm": "group" (left out: "batch") rows do not influence each other.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from atoll.spaces.darts.layers import NODES, Key, Part, check_key, head, preproc
 FORMS = ("mixed", "path", "genotype")
 OWN = {"mixed": None, "path": "key", "genotype": "genotype"}  # the setting that only this form has
 STEM_MULTIPLIER = 3
-_COMMON = {"space", "form", "channels", "cells", "input", "classes"}
+_COMMON = {"space", "form", "channels", "cells", "input", "classes", "norm"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ There are three forms of network; the module `plan` documents their format:
     genotype   a derived network, trained from scratch with its own parameter names: two edges per node, affine norms,
                pools without a norm, as in DARTS' retraining, but without auxiliary head and drop path.
 
-Norms use batch statistics in all forms (`norm.BatchNorm`).
+Norms use batch statistics in all forms (`norm.BatchNorm`), with `"norm": "group"` those of the row alone.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from atoll.spaces.darts.table import (
     weight_count,
 )
 from atoll.spaces.initial import kaiming_uniform
+from atoll.spaces.norm import Norm, norm_of, use_group_norm
 
 __all__ = [
     "ALPHAS",
@@ -119,6 +120,13 @@ class Supernet(DartsNetwork):
 
 def build(arch: Mapping[str, Any]) -> DartsNetwork:
     """The network of this architecture, in its form."""
+    network = _with_batch_norm(arch)
+    if norm_of(arch) == "group":
+        use_group_norm(network)
+    return network
+
+
+def _with_batch_norm(arch: Mapping[str, Any]) -> DartsNetwork:
     form, parts = form_of(arch), plan(arch)
     if form == "mixed":
         return Supernet(parts)
@@ -159,22 +167,24 @@ def initial(arch: Mapping[str, Any], rng: np.random.Generator) -> Tensors:
     return Tensors({**weights, **alphas})
 
 
-def supernet(shape: Sequence[int], classes: int, channels: int = 16, cells: int = 8) -> dict[str, Any]:
+def supernet(
+    shape: Sequence[int], classes: int, channels: int = 16, cells: int = 8, norm: Norm = "batch"
+) -> dict[str, Any]:
     """The checked architecture of a supernet for images of this shape (channels, height, width)."""
-    arch = {"space": "darts", "form": "mixed", "channels": channels, "cells": cells}
-    arch |= {"input": list(shape), "classes": classes}
+    arch: dict[str, Any] = {"space": "darts", "form": "mixed", "channels": channels, "cells": cells}
+    arch |= {"input": list(shape), "classes": classes} | ({} if norm == "batch" else {"norm": norm})
     plan(arch)
     return arch
 
 
-def architecture_for(schema: Schema, channels: int = 16, cells: int = 8) -> dict[str, Any]:
+def architecture_for(schema: Schema, channels: int = 16, cells: int = 8, norm: Norm = "batch") -> dict[str, Any]:
     """The checked architecture of the supernet for this data."""
     if schema.kind != "image":
         raise ConfigError(
             "the DARTS space needs images, but the data is a table; use the method `realtime`",
             code="images-required",
         )
-    return supernet(schema.shape, schema.outputs, channels, cells)
+    return supernet(schema.shape, schema.outputs, channels, cells, norm)
 
 
 def sub_model(arch: Mapping[str, Any], key: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,4 +207,4 @@ def from_genotype(
 
 
 def _common(arch: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: arch[name] for name in ("space", "channels", "cells", "input", "classes")}
+    return {name: arch[name] for name in ("space", "channels", "cells", "input", "classes", "norm") if name in arch}

@@ -38,12 +38,21 @@ def rounds_section(view: RunView, prefix: str = "", points: int = POINTS) -> Htm
 
 def _charts(view: RunView, prefix: str, points: int) -> Iterator[Html | None]:
     kinds = {"front": _front, "policy": _policy, "pruning": _pruning, "networks": _networks, "model": _model}
-    for number, chart in enumerate(kinds.get(view.kind, _other)(view)):
+    for number, chart in enumerate([*kinds.get(view.kind, _other)(view), *_spent(view)]):
         yield (
             chart
             if isinstance(chart, Html) or chart is None
             else line_chart(_placed(chart, view, f"{prefix}rounds-{number}", points))
         )
+
+
+def _spent(view: RunView) -> Iterator[LineChart]:
+    """What clients have spent under `[privacy]`; one line if all have spent the same."""
+    found = {name: list(series) for name, series in view.digest.epsilons.items()}
+    if found:
+        names = ["largest"] if found["largest"] == found["smallest"] else ["largest", "smallest"]
+        drawn = [Line(name, found[name], f"c{place}", steps=True) for place, name in enumerate(names)]
+        yield LineChart("Privacy", drawn, "epsilon spent by a client", about="for single rows", zero=True)
 
 
 def _placed(chart: LineChart, view: RunView, key: str, points: int) -> LineChart:
