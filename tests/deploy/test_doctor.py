@@ -23,6 +23,7 @@ from atoll.deploy.doctor import examine
 from atoll.deploy.layout import Layout
 from atoll.deploy.probe import probe
 from atoll.errors import SiteError
+from connect_proxy import connect_proxy
 from refusals import refused
 
 
@@ -124,6 +125,23 @@ def test_a_certificate_from_the_future_means_a_wrong_clock(layout: Layout, data:
     with web(layout, new):
         (found,) = wrong(layout, data)
     assert "not valid yet" in found and "set the clock" in found
+
+
+def test_a_proxy_for_outgoing_connections(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with web(layout, layout.server / "server.crt"):
+        with connect_proxy() as (proxy, targets):
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+            assert probe("localhost", layout.port, layout.ca) is None
+            assert targets == [f"CONNECT localhost:{layout.port}"] * 3
+            monkeypatch.setenv("NO_PROXY", "localhost")
+            assert probe("localhost", layout.port, layout.ca) is None and len(targets) == 3
+            monkeypatch.delenv("NO_PROXY")
+        with connect_proxy(refuses=True) as (proxy, _):
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+            fault = probe("localhost", layout.port, layout.ca)
+            assert fault is not None and fault.code == "server-unreachable"
+            assert proxy.removeprefix("http://") in fault.text and "403" in fault.text
 
 
 def test_a_certificate_for_another_host(layout: Layout, data: Path) -> None:

@@ -17,7 +17,8 @@ from atoll.deploy.node import command as node_command
 from atoll.deploy.node import run_node
 from atoll.deploy.supervisor import descendants, flower_environment, stop_all
 from atoll.errors import SiteError
-from deployment import Deployment, run_atoll, wait_for, write_rows
+from connect_proxy import connect_proxy
+from deployment import Deployment, Program, run_atoll, wait_for, write_rows
 from refusals import refused
 
 pytestmark = pytest.mark.deploy
@@ -136,13 +137,25 @@ def test_a_site_joins_once_on_a_machine_and_once_at_all(joined: Deployment, tmp_
     assert {site.name: site.state for site in status(joined.layout).sites}["north"] == "online"
 
 
-def test_a_site_can_come_later_change_its_key_and_leave_for_ever(deployment: Deployment) -> None:
+def test_a_site_can_come_later_through_a_proxy_change_its_key_and_leave_for_ever(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = deployment.layout.folder
     assert run_atoll("federation", "add", folder, "east").returncode == 0
     wait_for(lambda: "east" in deployment.layout.nodes(), 120)
     keep = deployment.folder / "east"
     shutil.copytree(deployment.layout.bundles / "east", keep)
-    node = deployment.join("east", write_rows(deployment.folder / "data" / "east" / "rows.csv"), bundle=keep)
+    with connect_proxy() as (proxy, targets):  # the site's network lets nothing out but through its proxy
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        node = deployment.join("east", write_rows(deployment.folder / "data" / "east" / "rows.csv"), bundle=keep)
+        monkeypatch.delenv("HTTPS_PROXY")
+        _leads_a_full_life(deployment, node, keep)
+    # Checks of the site, then its node, again with its new key, and nothing that is for this machine only.
+    assert len(targets) > 4 and set(targets) == {f"CONNECT localhost:{deployment.layout.port}"}
+
+
+def _leads_a_full_life(deployment: Deployment, node: Program, keep: Path) -> None:
+    folder = deployment.layout.folder
     node.says("connected to", 120)
     deployment.server.says("site east is connected", 120)
     before = deployment.layout.nodes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from atoll.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from atoll.config import Experiment
-    from atoll.run.estimate import Estimate
     from atoll.run.reader import Run
 
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default one per core, 0: none.")]
@@ -80,10 +78,11 @@ def run(
     }
     experiment = resolve(assemble(target, options, settings or []))
     if estimate:
+        from atoll.report.terminal import estimated
         from atoll.run import launch
 
         found, lines = launch.estimate(experiment, data_dir=data_dir)
-        for line in (*lines, *_estimated(found, bandwidth)):
+        for line in (*lines, *estimated(found, bandwidth)):
             tell(line)
         return
     if bandwidth is not None:
@@ -92,26 +91,6 @@ def run(
             code="inapplicable-setting",
         )
     _begin(experiment, out, data_dir, quiet, dashboard, track)
-
-
-def _estimated(found: Estimate, bandwidth: float | None) -> Iterator[str]:
-    """An estimate in words; `bandwidth` in Mbit/s."""
-    from atoll.report.terminal import amount
-
-    total, clients = found.total, found.clients
-    yield (
-        f"{found.rounds} rounds and the final measurements: {amount(total.bytes_down)} down and "
-        f"{amount(total.bytes_up)} up, {total.client_macs:,} MACs, all clients together"
-    )
-    name, most = max(clients.items(), key=lambda one: one[1].down + one[1].up)
-    yield (
-        f"the busiest of {len(clients)} clients, {name}: {amount(most.down)} down, {amount(most.up)} up, "
-        f"{most.messages:,} messages"
-    )
-    if total.simulated_seconds:
-        yield f"on the virtual network: {total.simulated_seconds:,.0f} s"
-    if bandwidth is not None:
-        yield f"at {bandwidth:g} Mbit/s for each client: {found.transfer(bandwidth * 1e6 / 8):,.1f} s of transfer"
 
 
 def resume(

@@ -1,4 +1,8 @@
-"""Checks of a server from outside: is the port open, is the certificate valid, do the clocks agree."""
+"""Checks of a server from outside: is the port open, is the certificate valid, do the clocks agree.
+
+Where the environment names a proxy for outgoing connections (HTTPS_PROXY or ALL_PROXY, with exceptions in NO_PROXY),
+they go through it by CONNECT, as those of Flower's node do.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from atoll.deploy.layout import join_address
 
@@ -35,16 +41,45 @@ def probe(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault |
     )
 
 
+def outgoing_proxy(host: str, port: int) -> tuple[str, int] | None:
+    """The proxy that the environment names for connections to this server."""
+    named = getproxies()
+    text = named.get("https") or named.get("all")
+    if not text or proxy_bypass(f"{host}:{port}"):
+        return None
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    return parts.hostname or "", parts.port or 80
+
+
+def _opened(host: str, port: int, patience: float) -> socket.socket:
+    """A connection to the server, through the proxy if there is one."""
+    proxy = outgoing_proxy(host, port)
+    if proxy is None:
+        return socket.create_connection((host, port), timeout=patience)
+    tunnel = http.client.HTTPConnection(*proxy, timeout=patience)
+    tunnel.set_tunnel(host, port)
+    tunnel.connect()
+    return tunnel.sock
+
+
 def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
     """Can a connection be opened?"""
     address = join_address(host, port)
+    proxy = outgoing_proxy(host, port)
     try:
-        socket.create_connection((host, port), timeout=patience).close()
+        _opened(host, port, patience).close()
     except socket.gaierror:
-        text = f"the host name '{host}' cannot be resolved; check it, or use the server's IP address"
+        name = host if proxy is None else proxy[0]
+        text = f"the host name '{name}' cannot be resolved; check it, or use the server's IP address"
         return Fault("server-unreachable", text)
     except OSError as problem:
-        why = problem.strerror or "no answer in time"
+        why = problem.strerror or str(problem) or "no answer in time"
+        if proxy is not None:
+            return Fault(
+                "server-unreachable",
+                f"{address} cannot be reached through the proxy {join_address(*proxy)} of HTTPS_PROXY ({why}); ask its "
+                "operator to allow this address, or name the host in NO_PROXY",
+            )
         return Fault(
             "server-unreachable",
             f"{address} cannot be reached ({why}); is the server running, and does a firewall let this port through?",
@@ -58,7 +93,7 @@ def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE
     address = join_address(host, port)
     try:
         with (
-            socket.create_connection((host, port), timeout=patience) as plain,
+            _opened(host, port, patience) as plain,
             context.wrap_socket(plain, server_hostname=host),
         ):
             return None
@@ -87,7 +122,10 @@ def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | 
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(host, port, timeout=patience, context=context)
+    proxy = outgoing_proxy(host, port)
+    connection = http.client.HTTPSConnection(*(proxy or (host, port)), timeout=patience, context=context)
+    if proxy is not None:
+        connection.set_tunnel(host, port)
     try:
         connection.request("GET", "/")
         date = connection.getresponse().getheader("Date")

@@ -21,7 +21,11 @@ def flower_environment(home: Path) -> dict[str, str]:
     """This process's environment with Flower's settings. `home` is Flower's folder, not shared with other programs."""
     binaries = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
+    # The programs talk to each other on this machine: a proxy for outgoing connections is not for that.
+    direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1"]))
     return os.environ | {
+        "NO_PROXY": direct,
+        "no_proxy": direct,
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the SuperLink installs packages from PyPI

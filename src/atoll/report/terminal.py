@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from atoll.core.ledger import Account
+
+if TYPE_CHECKING:
+    from atoll.run.estimate import Estimate
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -112,6 +115,24 @@ def amount(count: float) -> str:
     while count >= 1000 and power < len(UNITS) - 1:
         count, power = count / 1000, power + 1
     return f"{count:.0f} {UNITS[0]}" if power == 0 else f"{count:.1f} {UNITS[power]}"
+
+
+def estimated(found: Estimate, bandwidth: float | None) -> Iterator[str]:
+    """An estimate in words; `bandwidth` in Mbit/s."""
+    total, clients = found.total, found.clients
+    yield (
+        f"{found.rounds} rounds and the final measurements: {amount(total.bytes_down)} down and "
+        f"{amount(total.bytes_up)} up, {total.client_macs:,} MACs, all clients together"
+    )
+    name, most = max(clients.items(), key=lambda one: one[1].down + one[1].up)
+    yield (
+        f"the busiest of {len(clients)} clients, {name}: {amount(most.down)} down, {amount(most.up)} up, "
+        f"{most.messages:,} messages"
+    )
+    if total.simulated_seconds:
+        yield f"on the virtual network: {total.simulated_seconds:,.0f} s"
+    if bandwidth is not None:
+        yield f"at {bandwidth:g} Mbit/s for each client: {found.transfer(bandwidth * 1e6 / 8):,.1f} s of transfer"
 
 
 def _set_aside(number: int, client: str, reason: str) -> str:
