@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from atoll.api import search
 from atoll.core.messages import Task
 from atoll.data import Federated
+from atoll.deploy.supervisor import descendants
 from atoll.errors import ConfigError
 from atoll.federation.base import Federation
 from atoll.federation.exchange import ExchangeRules
@@ -36,6 +38,18 @@ SMALL = {
 }
 
 
+def started(command: Sequence[str | Path], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """A raylet that serves."""
+    raylet = subprocess.Popen(
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert raylet.stdout is not None
+    for line in raylet.stdout:
+        if "Ray runtime started" in line:
+            return raylet
+    pytest.fail(f"ray ended with {raylet.wait(60)} instead of starting")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a cluster of one machine, with a password: starting one for each test would take seconds each."""
@@ -45,18 +59,7 @@ def cluster() -> Iterator[str]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     host, port = address.split(":")
     options = ["--head", f"--node-ip-address={host}", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
-    head = subprocess.Popen(
-        [RAY, "start", *options, "--disable-usage-stats", "--block"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert head.stdout is not None
-    for line in head.stdout:
-        if "Ray runtime started" in line:
-            break
-    else:
-        pytest.fail(f"ray ended with {head.wait(60)} instead of starting")
+    head = started([RAY, "start", *options, "--disable-usage-stats", "--block"], os.environ)
     yield address
     head.terminate()  # with --block it takes its own processes down
     try:
@@ -121,6 +124,11 @@ def test_no_cluster_at_the_address_is_one_line() -> None:
         RayTransport(made_table(clients=2), 1, 1, address="127.0.0.1:1")
 
 
+def test_more_actors_than_processors_are_refused(cluster: str) -> None:
+    with refused(ConfigError, "ray-too-few-processors", "engine.workers = 3", "2 processors"):
+        RayTransport(made_table(clients=2), 1, 3, address=cluster)
+
+
 def test_no_actors_is_refused() -> None:
     with refused(ConfigError, "ray-needs-worker", "workers = 0"):
         RayTransport(made_table(clients=2), 1, 0)
@@ -136,3 +144,44 @@ def test_the_same_result_as_local(method: str, cluster: str, tmp_path: Path) -> 
         run = search(method, data, out=out, rounds=2, settings={"engine": engine, method: SMALL[method]})
         results[out.name] = {key: value for key, value in run.result.items() if key != "wall_seconds"}
     assert results["ray"] == results["local"]
+
+
+class Killer:
+    """Kills the second raylet, with the actor on it, after the first round."""
+
+    def __init__(self, raylet: subprocess.Popen[str]) -> None:
+        self.raylet = raylet
+
+    def round_done(self, number: int, *_: object) -> None:
+        if number == 1:
+            for pid in (*descendants(self.raylet.pid), self.raylet.pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.soak
+def test_a_machine_that_leaves_the_cluster_changes_nothing(tmp_path: Path) -> None:
+    """Two raylets on this machine, an actor on each. One is killed; the other does all the work from then on."""
+    environment = os.environ | QUIET
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    address, place = f"127.0.0.1:{port}", "--node-ip-address=127.0.0.1"
+    common = ["--num-cpus=1", "--disable-usage-stats", "--block"]
+    head = [RAY, "start", "--head", place, f"--port={port}", "--include-dashboard=false", *common]
+    raylets = [started(head, environment), started([RAY, "start", f"--address={address}", place, *common], environment)]
+    data = made_images(clients=4, side=6)
+    try:
+        ended = {}
+        for engine in ({"name": "local", "workers": 0}, {"name": "ray", "workers": 2, "ray_address": address}):
+            watcher = Killer(raylets[1]) if engine["name"] == "ray" else None
+            settings = {"engine": engine, "realtime": SMALL["realtime"]}
+            run = search(
+                "realtime", data, out=tmp_path / str(engine["name"]), rounds=4, settings=settings, watcher=watcher
+            )
+            ended[engine["name"]] = {key: value for key, value in run.result.items() if key != "wall_seconds"}
+        assert raylets[1].wait(10) == -signal.SIGKILL
+        assert ended["ray"] == ended["local"]
+    finally:
+        for raylet in raylets:
+            raylet.terminate()
+            raylet.wait(60)

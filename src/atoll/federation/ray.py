@@ -61,7 +61,15 @@ class RayTransport(Transport):
                 code="ray-needs-worker",
             )
         self._ray = _connect(address, workers)
-        count = workers if workers is not None else max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        processors = max(1, self._processors())
+        if workers is not None and workers > processors:
+            self._ray.shutdown()
+            raise ConfigError(
+                f"engine.workers = {workers}: the cluster at {address} has {processors} processors, and an actor needs "
+                "one of its own; give fewer, or start Ray on more machines",
+                code="ray-too-few-processors",
+            )
+        count = processors if workers is None else workers
         self.window = 2 * count + 2
         # A processor each, so that actors spread over the machines of a cluster.
         self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
@@ -103,6 +111,17 @@ class RayTransport(Transport):
         self._slots = []
         self._ray.shutdown()
 
+    def _processors(self) -> int:
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    def _replace(self, slot: _Slot) -> None:
+        """A new actor for one that died. If a machine has left the cluster with it, the others do its work."""
+        place = self._slots.index(slot)
+        if self._processors() >= len(self._slots) or len(self._slots) == 1:
+            self._slots[place] = self._new_slot()
+        else:
+            del self._slots[place]
+
     def _new_slot(self) -> _Slot:
         return _Slot(self._actor.remote(*self._settings), TaskEncoder())
 
@@ -119,7 +138,7 @@ class RayTransport(Transport):
         try:
             frame = self._ray.get(answer)
         except self._ray.exceptions.RayError:  # the actor died, or its machine did
-            self._slots[self._slots.index(slot)] = self._new_slot()
+            self._replace(slot)
             if envelope.order in self._died:
                 return Outcome(envelope.order, error="the actor died twice on this task")
             self._died.add(envelope.order)
