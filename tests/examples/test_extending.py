@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from programs import ATOLL
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 
 
+@pytest.mark.deploy
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
     programs = []

@@ -22,4 +22,4 @@ def test_a_watcher_is_called_after_every_round(
     exec(compile(program, str(PAGE), "exec"), {})
     *rounds, problems, account = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in rounds] == [f"round {number} of 3" for number in (1, 2, 3)]
-    assert problems == "[]" and "'asked': 6" in account
+    assert problems == "[]" and "'asked': 3" in account

@@ -152,6 +152,7 @@ def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:
     assert len(result["ledger"]["per_round"]) == result["rounds"]
 
 
+@pytest.mark.deploy
 def test_derived_noise_spends_the_budget_and_not_more(tmp_path: Path) -> None:
     found = started(tmp_path / "run", "fedavg", table(), FEDAVG, {"epsilon": 4.0}).result["privacy"]
     assert found["clip"] == 1.0 and found["noise"] > 0 and found["count_noise"] > 0

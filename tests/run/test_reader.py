@@ -55,8 +55,8 @@ def test_the_form_of_a_result(run: Run) -> None:
 
 
 def test_clients_are_accounted_for_in_events_and_in_the_result(run: Run, copy: Path) -> None:
-    """Two rounds of training and validation; the final measurements are no part of the search."""
-    assert run.clients == {name: {"asked": 4, "used": 4, "rounds": 2, "idle": 0} for name in run.clients}
+    """Two rounds, one task each; the final measurements are no part of the search."""
+    assert run.clients == {name: {"asked": 2, "used": 2, "rounds": 2, "idle": 0} for name in run.clients}
     assert len(run.clients) == 3 and run.problems == [] and run.classes == ("0", "1", "2")
     (copy / "result.json").unlink()
     assert load(copy).clients == run.clients

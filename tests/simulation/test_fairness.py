@@ -45,7 +45,7 @@ def test_with_fairness_none_is_below_half_of_its_fair_share(network: dict[str, A
         "fedavg", DATA, out=tmp_path / "all", rounds=30, hidden=[8], workers=0, settings={"simulation": network}
     )
     seconds = [one.result["ledger"]["simulated_seconds"] for one in (run, whole)]
-    assert seconds[0] < seconds[1], "and it is still faster than waiting for all"
+    assert seconds[0] <= seconds[1], "and it is no slower than waiting for all"
 
 
 def test_the_last_phase_waits_for_no_task_of_the_search(network: dict[str, Any], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -29,7 +29,6 @@ from atoll.methods.base import (
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import KINDS
-from atoll.spaces.norm import Norm
 from atoll.training.augmentation import Augmentation
 
 BEST = "best"  # the found network's name
@@ -44,7 +43,7 @@ class DartsConfig(MethodConfig):
     retrain: int | None = Field(default=None, ge=0)  # rounds; None: a tenth; 0: leave it to `atoll retrain`
     channels: int = Field(default=16, ge=1)  # of the supernet's first cells
     cells: int = Field(default=8, ge=1, le=DEEPEST)
-    norm: Norm = "batch"  # or group: rows do not influence each other
+    norm: Literal["batch", "group"] = "batch"  # or group: rows do not influence each other
 
     # The found network, trained from scratch by federated averaging
     retrain_channels: int | None = Field(default=None, ge=1)  # None: as many as the supernet

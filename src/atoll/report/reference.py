@@ -121,7 +121,7 @@ def computed_reference(view: RunView, network: dict[str, Any]) -> Reference:
     sent = chosen * 4 * cost.params
     rounds = view.rounds
     account = Account(
-        2 * chosen * rounds, bytes_down=sent * rounds, bytes_up=sent * rounds, client_macs=round(macs * rounds)
+        chosen * rounds, bytes_down=sent * rounds, bytes_up=sent * rounds, client_macs=round(macs * rounds)
     )
     account.replies["used"] = account.tasks
     account.simulated_seconds = rounds * _round_seconds(view, rows, cost, epochs)

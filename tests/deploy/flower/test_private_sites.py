@@ -92,7 +92,7 @@ def test_a_killed_server_spends_nothing_twice(tmp_path: Path, sites: ThreeSites)
             break
         except Killed:
             kills += 1
-    assert kills >= 3
+    assert kills >= 2
     for name in sites.names:
         own = Counter(line["work"] for line in lines(sites, name) if "releases" in line)
         assert own == works(path, name)

@@ -12,7 +12,6 @@ from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
 from atoll.methods.base import MethodConfig, Schema, Tensors
 from atoll.methods.decnas.clients import Measure
-from atoll.spaces.norm import Norm
 from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
 from atoll.training.metrics import Objective
@@ -30,7 +29,7 @@ class DecnasConfig(MethodConfig):
     hidden: list[int] | None = None  # of an MLP
     widths: list[int] | None = None  # of the others
     width: float | None = Field(default=None, gt=0)  # a factor of their usual widths
-    norm: Norm = "batch"  # or group: rows do not influence each other
+    norm: Literal["batch", "group"] = "batch"  # or group: rows do not influence each other
     weights: str | None = (
         None  # its trained weights: a .safetensors file, or own: those the user's module has; unset: fresh
     )
