@@ -53,8 +53,8 @@ test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
 
 deploy-test: $(STAMP)  ## real federations on this machine (server, proxy, nodes, kills), pages in a real browser; needs nginx, chromium
-	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PYTEST_ARGS) tests/deploy  # one at a time: they wait, and measure
-	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PARALLEL) $(PYTEST_ARGS) --ignore=tests/deploy
+	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PYTEST_ARGS) --ignore=tests/deploy/flower tests/deploy  # one at a time: they wait, and measure
+	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PARALLEL) $(PYTEST_ARGS) --ignore-glob='tests/deploy/test_*' tests
 
 check: $(STAMP)  ## lint, format, types, and the import rules
 	$(BIN)/ruff check .

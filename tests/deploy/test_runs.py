@@ -111,9 +111,10 @@ def test_killed_workers_change_nothing(joined: Deployment, whole: dict[str, Any]
     assert outcome(load(run)) == whole
 
 
+@pytest.mark.soak
 def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined: Deployment, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    program = Program(arguments(joined, run, 14, "--set", "engine.quorum=0.6"), tmp_path / "run.out")
+    program = Program(arguments(joined, run, 30, "--set", "engine.quorum=0.6"), tmp_path / "run.out")
     south = joined.programs["south"]
     connected = south.text().count("connected to")
     reaches(program, run, 1)

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from atoll.deploy.flower import executor
 from atoll.deploy.flower.superlink import SuperLink
 from atoll.deploy.supervisor import flower_environment
 
@@ -112,7 +113,7 @@ class RealLink:
                 "--node-config",
                 f'folder="{config["folder"]}"',
             ],
-            FLWR_HOME=str(home),
+            **executor.install(self.root / f"programs-{name}", self.environment | {"FLWR_HOME": str(home)}),
         )
 
     def ending(self, number: int) -> str | None:
