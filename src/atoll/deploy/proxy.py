@@ -1,6 +1,6 @@
 """The proxy in front of Flower's SuperLink: nginx, which forwards what nodes need and nothing else.
 
-The SuperLink serves nodes, operators and running programs on one port, and does not authenticate operators: whoever
+The SuperLink serves nodes, operators and running programs on one port, and does not authenticate operators: anyone who
 reaches that port can run code on every node. So the SuperLink listens on the loopback interface only, and the proxy
 forwards the paths of nodes alone.
 """

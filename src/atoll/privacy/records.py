@@ -1,7 +1,7 @@
 """The file of an account: lines that are only ever added, each with a digest of all lines up to it.
 
 A line that was changed, taken out or put elsewhere is noticed when the file is read. Lines that are missing at the end
-are noticed by whoever remembers a `position`, as a checkpoint does.
+are noticed where a `position` was recorded before, as in a checkpoint.
 """
 
 from __future__ import annotations
