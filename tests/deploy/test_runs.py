@@ -141,6 +141,7 @@ def test_64_megabytes_go_through(joined: Deployment, tmp_path: Path) -> None:
     assert sum(weight.numel() for weight in model.parameters()) == 16_024_002
 
 
+@pytest.mark.soak
 def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: Path) -> None:
     file = joined.layout.bundles / "west" / "site.toml"
     before = file.read_text()
@@ -176,6 +177,7 @@ def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_p
     wait_for(lambda: not tasks(joined.programs["west"].process.pid), 60)
 
 
+@pytest.mark.soak
 def test_a_site_with_other_columns_is_told_so(joined: Deployment, tmp_path: Path) -> None:
     rows = joined.folder / "data" / "west" / "rows.csv"
     before = rows.read_text()

@@ -42,11 +42,18 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place / "bin" / "python")
 
 
-CASES = [(m, f) for m in SETTINGS for f in FORMS if m not in IMAGES_ONLY or "image" in f]
+def cases() -> list[Any]:
+    """Every method on every form with `make soak`; with `make deploy-test` each method on one form, in turn."""
+    found = []
+    for number, method in enumerate(SETTINGS):
+        forms = [form for form in FORMS if method not in IMAGES_ONLY or "image" in form]
+        first = forms[number % len(forms)]
+        found += [pytest.param(method, form, marks=[] if form == first else pytest.mark.soak) for form in forms]
+    return found
 
 
 @pytest.mark.deploy
-@pytest.mark.parametrize(("method", "form"), CASES)
+@pytest.mark.parametrize(("method", "form"), cases())
 def test_every_method_on_every_form(method: str, form: str, tmp_path: Path, bare_python: str) -> None:
     settings: dict[str, Any] = {"network": "recurrent", "steps": 4} if (method, form) == ("nevofed", "series") else {}
     exported(method, form, tmp_path, bare_python, **settings)

@@ -51,7 +51,7 @@ SEARCHES: dict[str, tuple[int, tuple[int, ...], list[str]]] = {
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param(one, marks=[] if one == "moefl" else pytest.mark.deploy) for one in SEARCHES]
+    "method", [pytest.param(one, marks=[] if one == "moefl" else pytest.mark.soak) for one in SEARCHES]
 )
 def test_killed_three_times(method: str, tmp_path: Path) -> None:
     rounds, kills, settings = SEARCHES[method]
