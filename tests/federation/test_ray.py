@@ -78,6 +78,7 @@ def on_ray(
     return Federation(transport, clients, benchmark, ExchangeRules(deadline=deadline), held_out=held_out)
 
 
+@pytest.mark.soak
 class TestKillOnRay(JournalContract):
     """Actors, the virtual network and the journal together."""
 
