@@ -84,6 +84,7 @@ def test_a_killed_server_program_is_resumed_to_the_same_result(
     assert outcome(load(tmp_path / "killed")) == whole
 
 
+@pytest.mark.soak
 def test_a_killed_link_is_survived_or_resumed_to_the_same_result(
     joined: Deployment, whole: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_killed_link_is_survived_or_resumed_to_the_same_result(
     assert outcome(load(run)) == whole
 
 
+@pytest.mark.soak
 def test_killed_workers_change_nothing(joined: Deployment, whole: dict[str, Any], tmp_path: Path) -> None:
     """One before its task, one perhaps during it: the node starts them again and the tasks are done."""
     run = tmp_path / "run"

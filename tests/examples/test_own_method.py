@@ -62,7 +62,7 @@ def searched(method: str, out: Path, **options: Any) -> Run:
 
 
 @pytest.mark.parametrize("method", SHORT)
-@pytest.mark.deploy
+@pytest.mark.soak
 def test_local_workers_and_the_virtual_network_give_the_same(tmp_path: Path, method: str) -> None:
     assert method in names("methods")
     here = searched(method, tmp_path / "here", workers=0)

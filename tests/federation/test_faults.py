@@ -178,7 +178,7 @@ def test_flipped_labels_by_hand() -> None:
     assert seen["validation"].tolist() == client.data.part("validation")[1].tolist()
 
 
-@pytest.mark.deploy
+@pytest.mark.soak
 def test_training_on_wrong_labels_changes_updates_only_of_those_who_do(tmp_path: Path) -> None:
     """All clients do: the network learns the wrong classes, and measures so on rows with the right ones."""
     honest, wrong = trained(None, tmp_path / "h", 0), trained("label_flip", tmp_path / "w", 0, clients=1.0)

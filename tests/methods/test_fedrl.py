@@ -74,7 +74,7 @@ def test_a_longer_run_goes_on_searching(tmp_path: Path) -> None:
     assert best["architecture"] == path["about"]["derived"]  # not what was found before
 
 
-@pytest.mark.deploy
+@pytest.mark.soak
 def test_a_run_that_is_longer_by_less_than_a_search_goes_on_training_what_it_found(tmp_path: Path) -> None:
     """In one sitting or in two; nothing is trained from scratch a second time."""
     data, plan = made_images(side=6), {"rounds": 6, "warmup": 1, "retrain": 3, **SMALL}

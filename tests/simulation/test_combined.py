@@ -46,6 +46,7 @@ class TestKillOnVirtualNetwork(JournalContract):
         return network(data, 0, seed, journal, **SLOW)
 
 
+@pytest.mark.soak
 class TestKillOnVirtualNetworkWithWorkers(JournalContract):
     virtual = True
 

@@ -185,12 +185,13 @@ def test_stopped_with_replies_in_flight_and_resumed(
         assert again is not None and told(again) == told(whole)
 
 
-@pytest.mark.deploy
+@pytest.mark.soak
 def test_any_number_of_workers(tmp_path: Path) -> None:
     found = [soft(tmp_path / str(workers), MIXES[2], workers) for workers in (0, 1, 2, 3)]
     assert all(one is not None and found[0] is not None and told(one) == told(found[0]) for one in found)
 
 
+@pytest.mark.soak
 def test_killed_with_replies_in_flight(tmp_path: Path) -> None:
     """SIGKILL is real, on the engine with worker processes."""
     whole = soft(tmp_path / "whole", MIXES[0])
