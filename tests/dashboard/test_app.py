@@ -14,11 +14,14 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from atoll.cli.app import app as commands
+from atoll.cli.federation import state_of
 from atoll.dashboard.app import Dashboard, Guard
 from atoll.dashboard.followed import FollowedRun, identifier
 from atoll.dashboard.monitor import Monitor, run_folders
-from atoll.dashboard.pages import FederationState, SiteRow, index_page, run_page, shell, side_page
+from atoll.dashboard.pages import FederationState, index_page, run_page, shell, side_page
 from atoll.dashboard.server import DashboardServer
+from atoll.deploy import control
+from atoll.deploy.control import SiteStatus
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.store.lock import lock_run
 from page_runs import event, front_metrics, searched, simulated_tasks, write_run
@@ -220,7 +223,11 @@ def test_a_run_on_a_virtual_network_and_failed_attempts(tmp_path: Path) -> None:
     assert "On the virtual network" in text and "Rounds that were repeated" in text and "too few clients" in text
 
 
-def test_a_federation_is_shown_with_its_sites(root: Path) -> None:
+def test_a_federation_is_shown_with_its_sites(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that `atoll federation status` shows, the account of each site with it."""
+    made = root.parent / "federation"
+    made.mkdir()
+    (made / "federation.toml").write_text('host = "localhost"\nport = 8443\nsuperlink_port = 8444\n')
     config = root / "first" / "config.toml"
     config.write_text(
         'method = "realtime"\nseed = 1\n[engine]\nname = "flower"\nfederation = "/srv/fed"\n[realtime]\nrounds = 6\n'
@@ -229,7 +236,11 @@ def test_a_federation_is_shown_with_its_sites(root: Path) -> None:
 
     def status(folder: str) -> FederationState:
         asked.append(folder)
-        return FederationState([SiteRow("north<b>", "online", "now", "12", "atoll 0.1.0")], ["run 1: done"], "a note")
+        sites = [SiteStatus("north<b>", "online", account={"asked": 12, "used": 11, "failed": {"died": 1}})]
+        monkeypatch.setattr(
+            control, "status", lambda _: control.Status(True, sites, [], "a note", ["WARNING: it expires"])
+        )
+        return state_of(str(made))
 
     dashboard = Dashboard(Monitor(root), status)
     with TestClient(Guard(dashboard.application(), TOKEN, {HOST}), base_url=f"http://{HOST}") as client:
@@ -237,6 +248,7 @@ def test_a_federation_is_shown_with_its_sites(root: Path) -> None:
         for _ in range(3):
             text = client.get(f"/{TOKEN}/run/{identifier(root / 'first')}").text
     assert "The federation" in text and "north&lt;b&gt;" in text and "online" in text and "a note" in text
+    assert "11 of 12 used, 1 failed" in text and "WARNING: it expires" in text
     assert asked == ["/srv/fed"], "asked at most every few seconds"
 
 

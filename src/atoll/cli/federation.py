@@ -48,6 +48,7 @@ Examined = Annotated[
     Path | None,
     typer.Option("--federation", help="Check a federation's directory or a site's bundle."),
 ]
+COLUMNS = ("site", "state", "last seen", "rows", "last task", "sent", "received", "replies", "versions")
 SiteName = Annotated[str, typer.Argument(metavar="NAME", help="A site's name.")]
 
 
@@ -138,20 +139,18 @@ def _pause(seconds: float, stop: Callable[[], bool]) -> None:
 
 
 def _show_status(now: Status) -> None:
-    for line in (now.note, *now.warnings):
-        if line:
-            tell(line)
-    table = Table("site", "state", "last seen", "rows", "last task", "sent", "received", "replies", "versions")
+    for line in _notes(now):
+        tell(line)
+    table = Table(*COLUMNS)
     for site in now.sites:
-        name, state, seen, rows, versions = _site_words(site)
-        work = site.hello.get("work", {})
-        traffic = (amount(work[key]) if key in work else "" for key in ("bytes_up", "bytes_down"))
-        table.add_row(
-            *map(cell, (name, state, seen, rows, work.get("last_task", ""), *traffic, _replies(site), versions))
-        )
+        table.add_row(*map(cell, _site_words(site)))
     out_console.print(table)
     for run in now.runs:
         tell(_run_words(run))
+
+
+def _notes(now: Status) -> list[str]:
+    return [line for line in (now.note, *now.warnings) if line]
 
 
 def _replies(site: SiteStatus) -> str:
@@ -163,11 +162,14 @@ def _replies(site: SiteStatus) -> str:
     return ", ".join([f"{own['used']} of {own['asked']} used", *(f"{n} {fate}" for fate, n in bad.items() if n)])
 
 
-def _site_words(site: SiteStatus) -> tuple[str, str, str, str, str]:
+def _site_words(site: SiteStatus) -> list[str]:
+    """In the order of `COLUMNS`."""
     seen = "" if site.last_seen is None else f"{site.last_seen:%Y-%m-%d %H:%M:%S} UTC"
     rows = str(sum((site.hello.get("sizes") or {}).values()) or "")
+    work = site.hello.get("work", {})
+    traffic = [amount(work[key]) if key in work else "" for key in ("bytes_up", "bytes_down")]
     versions = ", ".join(f"{name} {text}" for name, text in (site.hello.get("versions") or {}).items())
-    return site.name, site.state, seen, rows, versions
+    return [site.name, site.state, seen, rows, work.get("last_task", ""), *traffic, _replies(site), versions]
 
 
 def _run_words(run: RunInfo) -> str:
@@ -176,13 +178,13 @@ def _run_words(run: RunInfo) -> str:
 
 def state_of(folder: str) -> FederationState:
     """The same for the dashboard."""
-    from atoll.dashboard.pages import FederationState, SiteRow
+    from atoll.dashboard.pages import FederationState
     from atoll.deploy.control import status as ask
     from atoll.deploy.layout import Layout
 
     now = ask(Layout.open(Path(folder)))
-    sites = [SiteRow(*_site_words(site)) for site in now.sites]
-    return FederationState(sites, [_run_words(run) for run in now.runs], now.note)
+    sites = [_site_words(site) for site in now.sites]
+    return FederationState(COLUMNS, sites, [_run_words(run) for run in now.runs], _notes(now))
 
 
 @app.command()

@@ -229,7 +229,7 @@ class Dashboard:
             try:
                 state = await _in_thread(self._status, folder)
             except (AtollError, OSError, ImportError) as problem:
-                state = FederationState(note=f"its state is not known: {problem}")
+                state = FederationState(notes=[f"its state is not known: {problem}"])
             self._federations[folder] = (now, state)
         return state
 

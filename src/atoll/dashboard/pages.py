@@ -31,23 +31,13 @@ WORDS = {**STATES, "reading": "being read", "waiting": "has not begun yet"}
 
 
 @dataclass(frozen=True)
-class SiteRow:
-    """A site of a federation, as `atoll federation status` shows it."""
-
-    name: str
-    state: str
-    seen: str = ""
-    rows: str = ""
-    versions: str = ""
-
-
-@dataclass(frozen=True)
 class FederationState:
     """What `atoll federation status` gives."""
 
-    sites: Sequence[SiteRow] = ()
+    columns: Sequence[str] = ()
+    sites: Sequence[Sequence[str]] = ()  # a row for each
     runs: Sequence[str] = ()
-    note: str = ""
+    notes: Sequence[str] = ()
 
 
 Status = Callable[[str], FederationState]  # the federation's directory -> its state
@@ -282,14 +272,12 @@ def _failures(view: RunView) -> Html | None:
 
 def federation_section(state: FederationState) -> Html:
     """The sites: what `atoll federation status` shows."""
-    columns = [TableColumn(word, False) for word in ("site", "state", "last seen")]
-    columns += [TableColumn("rows"), TableColumn("versions", False)]
-    rows = [[site.name, site.state, site.seen, site.rows, site.versions] for site in state.sites]
+    columns = [TableColumn(word, word == "rows") for word in state.columns]
     return section(
         "federation",
         "The federation",
-        tag("p", state.note) if state.note else None,
-        table(columns, rows, label="Sites") if rows else None,
+        [tag("p", note) for note in state.notes],
+        table(columns, [list(site) for site in state.sites], label="Sites") if state.sites else None,
         tag("ul", (tag("li", line) for line in state.runs)) if state.runs else None,
     )
 
