@@ -30,5 +30,5 @@ def stream(seed: int, *names: str | int) -> Generator:
 
 
 def secret_stream() -> Generator:
-    """A stream that begins at a place drawn from the system's randomness: nobody can draw the same again."""
+    """A stream that begins at a place drawn from the system's randomness; it cannot be drawn again."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(os.urandom(32), "big")))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from atoll import spaces
 from atoll.clients import jobs
 from atoll.core import wire
@@ -16,6 +14,7 @@ from atoll.deploy.site import Site, SiteNode
 from atoll.privacy.site_account import SiteAccount
 from atoll.rng import stream
 from atoll.testing import made_table
+from site_tasks import task_frame
 
 DATA = made_table(clients=2, scale="none", split=(0.7, 0.3, 0.0))
 NAME = DATA.names[0]
@@ -31,25 +30,9 @@ TRAIN: Payload = {
 
 def ask(folder: Path, order: int, payload: Payload, job: str = jobs.TRAIN, **limits: Any) -> Payload:
     """The answer of a new process."""
-    inner = {
-        "client": NAME,
-        "method": "fedavg",
-        "job": job,
-        "payload": payload,
-        "size": {},
-        "seed": 1,
-        "round": 1,
-        "number": 0,
-        "device": "cpu",
-        "memory": None,
-        "floor": None,
-        "keep": [],
-        "preparation": {"digest": "d"},
-    }
-    frame = np.frombuffer(wire.encode(inner), np.uint8)
     site = Site(NAME, folder / "data", folder, limits=Limits(**limits))
     node = SiteNode(site, lambda site, _, __: DATA.client(site.name))
-    return wire.decode(node.answer("task", wire.encode({"run": "ab" * 16, "order": order, "message": frame})))
+    return wire.decode(node.answer("task", task_frame("ab" * 16, order, NAME, job, payload, {"digest": "d"})))
 
 
 def digest(answer: Payload) -> str:

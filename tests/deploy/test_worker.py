@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from atoll.core import wire
@@ -30,6 +29,7 @@ from atoll.deploy.worker_socket import NAME, ask, listen, send
 from atoll.errors import SiteError
 from deployment import environment
 from refusals import refused
+from site_tasks import task_frame
 
 RUN = "ab" * 16
 JOBS = 'jobs = ["atoll.testing.jobs", "worker_jobs"]\n'
@@ -116,23 +116,8 @@ class Resident:
         self.preparation["private"] = False
 
     def task(self, job: str, order: int = 0, **payload: Any) -> Payload:
-        inner: Payload = {
-            "client": "north",
-            "method": "fedavg",
-            "job": job if ":" in job else f"worker_jobs:{job}",
-            "payload": payload,
-            "size": {},
-            "seed": 1,
-            "round": 1,
-            "number": 0,
-            "device": "cpu",
-            "memory": None,
-            "floor": None,
-            "keep": [],
-            "preparation": self.preparation,
-        }
-        frame = np.frombuffer(wire.encode(inner), np.uint8)
-        return self.ask("task", wire.encode({"run": RUN, "order": order, "message": frame}))
+        job = job if ":" in job else f"worker_jobs:{job}"
+        return self.ask("task", task_frame(RUN, order, "north", job, payload, self.preparation))
 
     def log(self) -> str:
         return (self.root / "node.log").read_text()

@@ -46,7 +46,7 @@ def split_name(preparation: Payload, digest: str) -> str:
 
 
 def secret_digest(folder: Path, digest: str) -> str:
-    """A digest of rows with which nobody but the site of this folder can compare rows."""
+    """A keyed digest of rows: only the site of this folder can compute it again."""
     path = folder / SECRET
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,7 @@ def test_a_run(tmp_path: Path, sites: ThreeSites) -> None:
         assert [line["order"] for line in lines(sites, name) if "releases" not in line] == [
             line["order"] for line in own
         ]
-    # Nobody can compare rows with a digest that left.
+    # The digest that left is keyed: it is another one without privacy.
     plain = private(sites).model_copy(update={"privacy": None})
     open_run = launch.start(plain, tmp_path / "plain", open_engine=on_grid(sites.grid()))
     assert open_run.manifest["data"]["digest"] != runs[0].manifest["data"]["digest"]
