@@ -7,13 +7,16 @@
 PYTHON ?= python3
 OUT ?=
 PYTEST_ARGS ?=
-# Two, because tests start worker processes and spend some time waiting. Tests of one file run in the same process.
-TEST_PROCESSES ?= 2
+# Three on two cores, because some tests wait. Tests of one file run in the same process.
+TEST_PROCESSES ?= 3
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile --max-worker-restart 0)
+
+# Tests start hundreds of interpreters, and each would compile Atoll again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test deploy-test check bench soak dist docs screenshots clean

@@ -108,8 +108,12 @@ def rounds_done(directory: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def children_of(pid: int) -> list[int]:
-    """The child processes of this process."""
+def workers_of(pid: int) -> list[int]:
+    """The worker processes of this process: the children of its fork server."""
+    return [worker for child in _children_of(pid) for worker in _children_of(child)]
+
+
+def _children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

@@ -25,7 +25,7 @@ from atoll.federation.base import Federation
 from atoll.federation.exchange import ExchangeRules
 from atoll.federation.local import local_federation, scratch_folder
 from atoll.testing import made_table
-from programs import children_of
+from programs import wait_until, workers_of
 from refusals import refused
 
 DATA = made_table(clients=6)
@@ -160,7 +160,7 @@ def test_a_run_whose_workers_are_killed_ends_with_the_same_bits(tmp_path: Path) 
     class Killer:
         def round_done(self, number: int, *_: object) -> None:
             if number == 2:
-                one, two = children_of(os.getpid())[-2:]
+                one, two = workers_of(os.getpid())[-2:]
                 kill(one)
                 threading.Timer(0.02, kill, [two]).start()
 
@@ -177,12 +177,43 @@ def test_closing_ends_the_workers_and_removes_the_scratch_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = set(children_of(os.getpid()))
+    before = set(workers_of(os.getpid()))
     federation = local_federation(DATA, 1, 1)
-    (pid,) = set(children_of(os.getpid())) - before
+    (pid,) = set(workers_of(os.getpid())) - before
     assert [path.name.split("-")[2] for path in tmp_path.iterdir()] == [str(os.getpid())]
     federation.close()
-    assert pid not in children_of(os.getpid()) and list(tmp_path.iterdir()) == []
+    assert pid not in workers_of(os.getpid()) and list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_fork_server_is_replaced() -> None:
+    with local_federation(DATA, 1, 1) as federation:
+        federation.begin(1)
+        (before,) = processes(federation)
+        parent = int(Path(f"/proc/{before}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGKILL)
+        assert processes(federation) == {before}  # its workers work on
+        os.kill(before, signal.SIGKILL)
+        (after,) = processes(federation)
+    assert after != before
+    wait_until(lambda: not Path(f"/proc/{after}").exists())
+
+
+def test_workers_have_the_folder_and_the_environment_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also if the fork server was started with others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATOLL_EXAMPLE", "new")
+    (tmp_path / "late_jobs.py").write_text(
+        "import os\n\n\ndef place(payload, client):\n"
+        "    return {'value': [os.getcwd(), os.environ['ATOLL_EXAMPLE'], os.environ['OMP_NUM_THREADS']]}\n"
+        "\n\nJOBS = {'place': place}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with local_federation(DATA, 1, 1) as federation:
+        federation.begin(1)
+        (reply,) = federation.map([Task("place", ONE, "late_jobs:place", {})])
+    assert reply.payload["value"] == [str(tmp_path), "new", "1"]
 
 
 def test_a_worker_that_cannot_start_is_said() -> None:

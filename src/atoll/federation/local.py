@@ -6,13 +6,17 @@ scratch folder that every worker maps into memory. A worker that dies is replace
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import selectors
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +34,7 @@ from atoll.federation.exchange import ExchangeRules
 from atoll.federation.executor import TaskEncoder, perform, stream_name, words
 from atoll.federation.journal import Journal
 from atoll.federation.transport import Envelope, Outcome, Transport
-from atoll.federation.worker import read_frame, widen_pipe, write_frame
+from atoll.federation.worker import read_frame, send_request, widen_pipe, write_frame
 from atoll.store.lock import Lock, hold, owner
 from atoll.training.determinism import ENVIRONMENT, single_thread
 
@@ -227,33 +231,29 @@ class _Worker:
         self.envelope: Envelope | None = None
         self.ready = False  # it says so once, before it answers anything
         self._encoder = TaskEncoder()
+        tasks_out, tasks = os.pipe()
+        answers, answers_in = os.pipe()
+        # Unbuffered: a buffer could hold an answer that `select` then never announces.
+        self._in, self._out = os.fdopen(tasks, "wb", buffering=0), os.fdopen(answers, "rb", buffering=0)
         with open(self._scratch / "workers.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "atoll.federation.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,  # a buffer could hold an answer that `select` then never announces
-                stderr=log,
-                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                # Ctrl-C in the terminal is for the server, which stops its workers after a checkpoint.
-                start_new_session=True,
-            )
-        assert self._process.stdin and self._process.stdout
-        self._in, self._out = self._process.stdin, self._process.stdout
-        widen_pipe(self._in)  # type: ignore[arg-type]
-        widen_pipe(self._out)  # type: ignore[arg-type]
-        write_frame(self._in, wire.encode(self._settings))  # type: ignore[arg-type]
+            self._forks = fork_server()
+            self._process = self._forks.start(self._settings["preload"], (tasks_out, answers_in, log.fileno()))
+        os.close(tasks_out)
+        os.close(answers_in)
+        widen_pipe(self._in)
+        widen_pipe(self._out)
+        write_frame(self._in, wire.encode(self._settings))
         self._selector.register(self._out, selectors.EVENT_READ, self)
 
     def give(self, envelope: Envelope) -> None:
         """Send a task, with those of its tensors that this worker lacks."""
-        write_frame(self._in, self._encoder.encode(envelope))  # type: ignore[arg-type]
+        write_frame(self._in, self._encoder.encode(envelope))
         self.envelope = envelope
 
     def becomes_ready(self) -> bool:
         """Read that the worker is ready; False if it has died instead."""
         try:
-            self.ready = read_frame(self._out) is not None  # type: ignore[arg-type]
+            self.ready = read_frame(self._out) is not None
         except OSError:
             self.ready = False
         return self.ready
@@ -263,7 +263,7 @@ class _Worker:
         most = None if self.envelope is None else executor.longest_answer(self.envelope)
         self.envelope = None
         try:
-            return read_frame(self._out, most)  # type: ignore[arg-type]
+            return read_frame(self._out, most)
         except OSError:
             return None
 
@@ -273,11 +273,61 @@ class _Worker:
 
     def stop(self) -> None:
         self._selector.unregister(self._out)
-        self._process.kill()
-        self._process.wait()
+        self._forks.stop(self._process)
         for end in (self._in, self._out):
             with contextlib.suppress(OSError):
                 end.close()
+
+
+class _ForkServer:
+    """The process that workers are forked from, see `federation/worker.py`. It ends when its socket is closed."""
+
+    def __init__(self) -> None:
+        self._owner, self._lock = os.getpid(), threading.Lock()
+        self._control, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "atoll.federation.worker"],
+            stdin=theirs.fileno(),
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+        theirs.close()
+        atexit.register(self._control.close)
+
+    @property
+    def alive(self) -> bool:
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def start(self, preload: Sequence[str], descriptors: Sequence[int]) -> int:
+        """A new worker with this program's environment, folder and paths: its process number."""
+        asked: Payload = {
+            "preload": list(preload),
+            "environment": {**os.environ, **ENVIRONMENT},
+            "folder": os.getcwd(),
+            "path": list(filter(None, sys.path)),
+        }
+        with self._lock:
+            return send_request(self._control, asked, descriptors)
+
+    def stop(self, worker: int) -> None:
+        """Kill a worker and wait for its end."""
+        try:
+            with self._lock:
+                send_request(self._control, {"stop": worker})
+        except OSError:  # the fork server was killed, so that nothing waits for its workers
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+
+
+_server: _ForkServer | None = None
+
+
+def fork_server() -> _ForkServer:
+    """The one of this process; it is started on first use, and again if it has ended."""
+    global _server
+    if _server is None or not _server.alive:
+        _server = _ForkServer()
+    return _server
 
 
 def scratch_folder() -> tuple[Path, Lock]:
@@ -297,10 +347,12 @@ def open_engine(request: Request) -> Engine:
     """The clients of the request's data, on this machine."""
 
     def transport(data: Federated) -> Transport:
-        # A worker process cannot import what was defined in a notebook.
-        workers = 0 if request.module == "__main__" else request.engine.workers
         return local_transport(data, request.seed, workers, request.engine.device, ["torch", request.module])
 
+    # A worker process cannot import what was defined in a notebook.
+    workers = 0 if request.module == "__main__" else request.engine.workers
+    if workers != 0:
+        fork_server()  # imports torch while the data is read here
     return engine_of(request, transport)
 
 
