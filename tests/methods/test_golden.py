@@ -43,7 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "central": {"rounds": 3, "hidden": [8]},
     "personal": {"rounds": 3, "shared": 2, "hidden": [8]},
     "realtime": {"rounds": 4, "population": 3, "channels": [4, 8], "batch": 8, "finish_networks": "front"},
-    "moefl": {"rounds": 4, "fitness_rounds": 2, "population": 3, "epochs": 1, "batch": 8},
+    "moefl": {"rounds": 6, "fitness_rounds": 2, "population": 3, "epochs": 1, "batch": 8},
     "retrain": {
         "rounds": 3,
         "networks": {

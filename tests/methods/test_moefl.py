@@ -16,7 +16,9 @@ from atoll.core.messages import Payload, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.local import local_federation
-from atoll.methods.moefl import Individual, Moefl, MoeflConfig, inherited
+from atoll.methods.moefl.individuals import Individual, inherited
+from atoll.methods.moefl.search import Moefl
+from atoll.methods.moefl.settings import MoeflConfig
 from atoll.rng import stream
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
@@ -24,12 +26,12 @@ from atoll.testing import MethodContract, ScriptedFederation, made_images, made_
 from outcomes import outcome
 from refusals import refused
 
-QUICK: dict[str, Any] = {"rounds": 4, "fitness_rounds": 2, "population": 4, "epochs": 1, "batch": 8}
+QUICK: dict[str, Any] = {"rounds": 4, "finish": 0.0, "fitness_rounds": 2, "population": 4, "epochs": 1, "batch": 8}
 
 
 class TestMoefl(MethodContract):
     method = "moefl"
-    settings: ClassVar[dict[str, Any]] = QUICK
+    settings: ClassVar[dict[str, Any]] = {**QUICK, "rounds": 6, "finish": 0.33}  # two generations, two closing rounds
 
     def test_the_result_tells_connections_and_picks(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         run = self.baseline(tmp_path_factory)
@@ -87,6 +89,71 @@ def test_a_generation_trains_only_the_new() -> None:
     for name in kept.keys() & later.keys():
         assert later[name] == kept[name]
     assert names(states[3].training).isdisjoint(kept)
+
+
+def test_the_closing_phase_trains_the_picks_with_a_falling_learning_rate() -> None:
+    """Their error rises after the first closing round, so that is the one which is kept."""
+    rates: list[tuple[str, float]] = []
+    rounds: set[str] = set()
+
+    def answer(task: Task) -> Payload:
+        name = task.id.split(":")[1]
+        if "part" in task.payload:
+            return {"correct": {"finished": 9, "late": 7}.get(stage(), int(name[-1]) + 2)}
+        rates.append((name, task.payload["lr"]))
+        return {"weights": Tensors({key: array + 0.5 for key, array in task.payload["weights"].items()})}
+
+    def stage() -> str:
+        closing = len(metrics) - 2
+        return "late" if closing > 0 else "finished" if closing == 0 else "search"
+
+    data, metrics = made_table(), []
+    method = Moefl(MoeflConfig(**{**QUICK, "rounds": 6, "finish": 0.6}), data.schema)  # two rounds and four
+    federation = ScriptedFederation(["a", "b"], answer, data.schema)
+    state = method.init(federation, stream(1, "init"))
+    while not method.done(state):
+        before = len(rates)
+        state, found = method.step(state, federation, stream(1, "step", state.round))
+        metrics.append(found)
+        rounds = {name for name, _ in rates[before:]}
+    assert [found.get("phase") for found in metrics] == [None, None, "final", "final", "final", "final"]
+    assert rounds == {row["name"] for row in state.best} == {metrics[1]["high"]["key"], metrics[1]["knee"]["key"]}
+    high = metrics[1]["high"]["key"]
+    own = [rate for name, rate in rates if name == high][::2]  # two clients
+    first = own[0]
+    assert own == pytest.approx([first, first, first, *(first * (1 + np.cos(np.pi * k / 4)) / 2 for k in (1, 2, 3))])
+    assert [found["error"] for found in metrics[2:]] == pytest.approx([0.1] * 4)
+    (best,) = [row for row in state.best if row["name"] == high]
+    (last,) = [row for row in state.finished if row["name"] == high]
+    assert best["objectives"][0] == pytest.approx(0.1) and last["objectives"][0] == pytest.approx(0.3)
+    candidates = method.results(state, federation, stream(1, "results"))
+    assert {one.id for one in candidates} == rounds and not any(one.about for one in candidates)
+
+
+def test_a_longer_run_goes_on_breeding_and_finishes_again() -> None:
+    states, _ = search(2, rounds=6, finish=0.6)
+    federation, state, phases = local_federation(made_table(), 1, workers=0), states[-1], []
+    longer = Moefl(MoeflConfig(**{**QUICK, "rounds": 14, "finish": 0.4}), made_table().schema)  # eight and six
+    while not longer.done(state):
+        federation.begin(state.round + 1)
+        state, found = longer.step(state, federation, stream(1, "step", state.round))
+        phases.append(found.get("phase", "search"))
+    assert phases == ["search", "search", *["final"] * 6]
+    assert state.searched == 4 and state.generation == 3
+
+
+@pytest.mark.parametrize(
+    ("rounds", "finish", "closing"),
+    [(48, 0.33, 16), (6, 0.33, 2), (10, 0.5, 6), (8, 0.0, 0), (7, 0.01, 1), (2, 0.33, 0)],
+)
+def test_whole_generations_come_before_the_closing_phase(rounds: int, finish: float, closing: int) -> None:
+    settings = MoeflConfig(rounds=rounds, finish=finish, fitness_rounds=4 if rounds == 48 else 2)
+    assert settings.closing == closing
+
+
+def test_a_closing_phase_that_leaves_no_generation_is_refused() -> None:
+    with refused(ConfigError, "phase-exceeds-rounds", "moefl.finish = 0.8", 7, "fitness_rounds = 4"):
+        MoeflConfig(rounds=7, finish=0.8, fitness_rounds=4)
 
 
 def test_all_means_that_parents_start_again() -> None:

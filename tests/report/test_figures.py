@@ -47,8 +47,8 @@ def test_a_training_alone_has_its_curve_only(trained: Run) -> None:
 def test_an_offline_search_shows_its_training_from_scratch(offline: Run, searched: Run, tmp_path: Path) -> None:
     figures = drawn(draw_figures([searched.path, offline.path], out=tmp_path / "out", file_format="svg"))
     assert {"front", "rounds", "hypervolume", "training"} == set(figures)
-    assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of training from scratch"} <= words(figures["training"])
-    assert {"searched, High", "offline, Knee, validation", "offline: training from scratch"} <= words(figures["rounds"])
+    assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of the final training"} <= words(figures["training"])
+    assert {"searched, High", "offline, Knee, validation", "offline: final training"} <= words(figures["rounds"])
 
 
 def test_three_objectives_are_two_panels(made_run: Any) -> None:

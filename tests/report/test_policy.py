@@ -52,7 +52,7 @@ def test_beside_a_training_the_search_has_no_curve_of_its_own(made_run: Any, tra
         path.stem: path for path in draw_figures([run.path, trained.path], out=tmp_path / "out", file_format="svg")
     }
     assert set(figures) == {"rounds", "policy", "training"}
-    assert "training from scratch" not in words(figures["rounds"])
+    assert "final training" not in words(figures["rounds"])
 
 
 def test_runs_without_a_policy_are_refused(trained: Run, tmp_path: Path) -> None:

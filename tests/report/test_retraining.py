@@ -63,7 +63,7 @@ def test_figures_are_written_and_found_by_the_command(retrained: Run, searched: 
     names = {path.name for path in draw_figures([retrained.path], out=tmp_path / "a")}
     assert names == {"retraining.png", "validation.md"}
     names = {path.name for path in draw_figures([searched.path], out=tmp_path / "b", file_format="svg")}
-    assert names == {"front.svg", "rounds.svg", "hypervolume.svg"}
+    assert names == {"front.svg", "rounds.svg", "hypervolume.svg", "training.svg"}
 
 
 def test_uploads_that_never_change_are_told_in_the_legend(retrained: Run, tmp_path: Path) -> None:

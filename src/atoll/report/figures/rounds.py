@@ -55,9 +55,9 @@ def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] |
     for sheet, (data, (own, others)) in zip(sheets, groups.items(), strict=True):
         _panels(sheet, [*_searched(own, None, len(runs) == 1), *_compared(others)], "round")
         for name, run in own.items():
-            words = "training from scratch" if len(runs) == 1 else f"{plain(name)}: training from scratch"
-            if rounds_of(run, "final") and tracks(run):
-                _mark_end_of_search(sheet, [event["round"] for event in rounds_of(run, "search")], words)
+            words = "final training" if len(runs) == 1 else f"{plain(name)}: final training"
+            if (final := rounds_of(run, "final")) and tracks(run):
+                _mark_end_of_search(sheet, final[0]["round"], words)
         if len(groups) > 1:
             sheet.suptitle(plain(f"on {data}"), fontsize=10, color=INK)
     entitle(figure, "After every round", runs)
@@ -65,15 +65,15 @@ def draw_rounds(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] |
 
 
 def draw_training(runs: Mapping[str, Run], path: Path, beside: Mapping[str, Run] | None = None) -> Path:
-    """The training from scratch that follows a search, its rounds counted from 1."""
+    """The final training of what was found, its rounds counted from 1."""
     groups = _by_data(runs, beside or {})
     figure, sheets = _sheets(len(groups), tall=False)
     for sheet, (data, (own, others)) in zip(sheets, groups.items(), strict=True):
         lines = [_priced(line) for line in (*_searched(own, "final", len(runs) == 1), *_compared(others))]
-        _panels(sheet, lines, "round of training from scratch")
+        _panels(sheet, lines, "round of the final training")
         if len(groups) > 1:
             sheet.suptitle(plain(f"on {data}"), fontsize=10, color=INK)
-    entitle(figure, "Training of the networks found, from scratch", runs)
+    entitle(figure, "Final training of the networks found", runs)
     return save(figure, path)
 
 
@@ -142,11 +142,11 @@ def _compared(beside: Mapping[str, Run]) -> Iterator[_Line]:
             yield _Line(label, (INK, FAINT)[number % 2], LINES[track.pick], track)
 
 
-def _mark_end_of_search(figure: Any, searching: list[int], words: str) -> None:
-    """A line between the search and the training from scratch of runs that have both."""
-    if not searching:
+def _mark_end_of_search(figure: Any, first: int, words: str) -> None:
+    """A line between the search and the final training, which begins with the round `first`."""
+    if first == 1:
         return
-    end = max(searching) + 0.5
+    end = first - 0.5
     for axes in figure.axes:
         axes.axvline(end, color=FAINT, linestyle=":", linewidth=1.2)
     across = figure.axes[0].get_xaxis_transform()
@@ -225,7 +225,7 @@ HYPERVOLUME = Figure(
 )
 TRAINING = Figure(
     "training",
-    "the training from scratch that follows a search",
+    "the final training of what a search found",
     lambda run: bool(tracks(run, "final")),
     draw_training,
 )

@@ -18,7 +18,7 @@ from atoll.run.digest import Series
 PICKS = ("high", "knee")
 OTHER = 12  # numbers of a method of an unknown kind that are drawn
 PHASES = {
-    "final": "training from scratch",
+    "final": "final training",
     "search": "search",
     "warmup": "warm-up",
     "start": "training of the start network",

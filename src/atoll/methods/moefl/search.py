@@ -6,8 +6,11 @@ measures one individual (`clients/training_round.py`) and is run for all new ind
 
      1      random parents                                    Moefl.init
      3      offspring by crossover and mutation               Moefl._offspring
-     4-5    R = P + Q, trained and measured by Algorithm 4    Moefl.step, Moefl._measure
-     7-10   non-dominated sorting, crowding, selection        Moefl.step
+     4-5    R = P + Q, trained and measured by Algorithm 4    Moefl._search_round, Moefl._measure
+     7-10   non-dominated sorting, crowding, selection        Moefl._search_round
+
+Beyond the paper, and off in its preset: a closing phase (`finish`), in which picks are trained to the end; limits by
+constraint domination; successive halving; inherited weights. `settings.py` has all of them.
 
 Readings that differ from the paper's letter are in docs/papers.md.
 """
@@ -16,132 +19,43 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import Field, model_validator
 
 from atoll import spaces
 from atoll.algorithms import nsga2
-from atoll.algorithms.genetic import Duplicates, Genes, Operators, breed_mixed
+from atoll.algorithms.genetic import Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
-from atoll.clients import FederatedModel, LocalTraining, count_correct, fresh, train_models
-from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
+from atoll.clients import LocalTraining, count_correct, fresh, train_models
+from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
+    ClientInfo,
     Federation,
     Generator,
     Method,
     Metrics,
     PrivateWork,
     Schema,
-    TrainingConfig,
 )
+from atoll.methods.moefl.individuals import Individual, Pair, Table, architecture_of, inherited, table_of
+from atoll.methods.moefl.settings import MoeflConfig
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.genes import Chromosome
-from atoll.training.metrics import Objective
-
-Pair = tuple[float, float]
-Table = npt.NDArray[np.float64]  # error, Omega
-
-
-class MoeflConfig(TrainingConfig):
-    """Table II and section IV-A. `rounds` counts communication rounds: generations x fitness_rounds."""
-
-    network: Literal["mlp", "cnn"] = "mlp"
-    population: int = Field(default=20, ge=2)  # M
-    fitness_rounds: int = Field(default=5, ge=1)  # before a network is measured; the paper takes 10 for non-IID data
-    fraction: float = Field(default=1.0, gt=0, le=1)  # C
-    epochs: int = Field(default=5, ge=1)  # E
-    batch: int = Field(default=50, ge=2)  # B
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    crossover: float = Field(default=0.9, ge=0, le=1)  # one-point, per pair
-    mutation: float = Field(default=0.1, ge=0, le=1)  # flip, per bit
-    sbx: float = Field(default=0.9, ge=0, le=1)  # simulated binary crossover, per pair
-    sbx_eta: float = Field(default=2.0, gt=0)
-    polynomial: float = Field(default=0.1, ge=0, le=1)  # polynomial mutation, per real number
-    polynomial_eta: float = Field(default=20.0, gt=0)
-    evaluate: Literal["new", "all"] = "new"  # all: parents are trained from scratch again, every generation
-    search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
-    # Constraint domination: networks beyond a limit follow all others. "standard": no more than the standard network.
-    max_connections: int | Literal["standard"] | None = None
-    max_error: float | None = Field(default=None, gt=0, le=1)
-    crowding: Literal["linear", "log"] = "linear"  # distance of connections on the front; log: of their logarithms
-    halving: bool = False  # after every fitness round but the last, the worse half of the new networks is dropped
-    inherit: bool = False  # an offspring starts with the weights of a parent where both have a connection
-    duplicates: Duplicates = "mutate"  # an offspring that decodes to a parent or sibling is mutated again; or keep
-    fitness: Literal["validation", "test"] = "validation"  # test: as in the paper, on the data of the final evaluation
-    objective: Objective = "error"  # on these rows; or balanced_error, weighted_f1 (1 minus it)
-    test_every: int = Field(default=1, ge=0)  # generations between test evaluations, for the report
-
-    @model_validator(mode="after")
-    def _whole_generations(self) -> Self:
-        if self.rounds % self.fitness_rounds:
-            fits = max(1, self.rounds // self.fitness_rounds) * self.fitness_rounds
-            raise ConfigError(
-                f"moefl.rounds = {self.rounds}: a generation takes fitness_rounds = {self.fitness_rounds} rounds; "
-                f"give a multiple of it, such as {fits}",
-                code="indivisible-rounds",
-            )
-        return self
-
-    def fitted(self, schema: Schema, clients: int) -> Self:
-        smallest = _architecture(self.network, schema, sparse_genes.smallest(self.network), 0)
-        try:
-            least = spaces.cost(smallest).params
-        except ArchitectureError as problem:
-            raise ConfigError(f"moefl.network = {self.network!r}: {problem}", code="network-data-mismatch") from None
-        if isinstance(self.max_connections, int) and self.max_connections < least:
-            raise ConfigError(
-                f"moefl.max_connections = {self.max_connections}: the smallest network for this data has {least:,}; "
-                "raise the limit",
-                code="impossible-limit",
-            )
-        self.augmentation.check(schema)
-        return self
 
 
 @dataclass(frozen=True)
 class MoeflState:
     round: int
+    searched: int  # rounds of the search; the others were of closing phases
     generation: int  # that is being trained, counted from 1; after the last round of it, the next one
     parents: list[dict[str, Any]]  # individuals as plain data
     training: list[dict[str, Any]]  # those of this generation; empty between generations
+    finished: list[dict[str, Any]] = field(default_factory=list)  # closing phase: the picks as they are now
+    best: list[dict[str, Any]] = field(default_factory=list)  # closing phase: each after its best round by validation
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
-
-
-@dataclass(frozen=True)
-class Individual:
-    """A chromosome, its network as far as it is trained, and its objectives once they are measured."""
-
-    chromosome: Chromosome
-    model: FederatedModel
-    objectives: Pair | None = None
-
-    def to_plain(self) -> dict[str, Any]:
-        return {
-            "name": self.model.name,
-            "bits": "".join("1" if bit else "0" for bit in self.chromosome.bits),
-            "reals": list(self.chromosome.reals),
-            "architecture": self.model.architecture,
-            "weights": self.model.weights,
-            "connections": self.model.connections,
-            "diverged": self.model.diverged,
-            "objectives": list(self.objectives) if self.objectives else None,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Individual:
-        names = ("name", "architecture", "weights", "connections", "diverged")
-        bits = np.array([sign == "1" for sign in plain["bits"]])
-        measured = plain["objectives"]
-        return cls(
-            Chromosome(bits, tuple(plain["reals"])),
-            FederatedModel(**{name: plain[name] for name in names}),
-            (measured[0], measured[1]) if measured else None,
-        )
 
 
 class Moefl(Method[MoeflState]):
@@ -157,7 +71,7 @@ class Moefl(Method[MoeflState]):
 
     def __init__(self, config: MoeflConfig, schema: Schema) -> None:
         super().__init__(config, schema)
-        smallest = _architecture(config.network, schema, sparse_genes.smallest(config.network), 0)
+        smallest = architecture_of(config.network, schema, sparse_genes.smallest(config.network), 0)
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
         self.most = self.standard if config.max_connections == "standard" else config.max_connections
         extras = config.extras()
@@ -179,60 +93,108 @@ class Moefl(Method[MoeflState]):
             )
         drawn = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
         parents = [one.to_plain() for one in self._born(drawn, "1p", rng)]
-        return MoeflState(0, 1, parents, [], federation.draw_checkers(rng))
+        return MoeflState(0, 0, 1, parents, [], checkers=federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
-        parents = [Individual.from_plain(plain) for plain in state.parents]
-        training = [Individual.from_plain(plain) for plain in state.training] or self._generation(state, parents, rng)
-        infos = {info.name: info for info in federation.clients()}
-        chosen = [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
-        age = state.round % self.config.fitness_rounds
+        closing = state.round >= self.config.rounds - self.config.closing
+        if closing and not state.training and _individuals(state.parents, measured=True):
+            return self._closing_round(state, federation, rng)
+        return self._search_round(state, federation, rng)
+
+    def _search_round(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
+        parents = _individuals(state.parents)
+        training = _individuals(state.training) or self._generation(state, parents, rng)
+        chosen = self._participating(federation, rng)
+        age = state.searched % self.config.fitness_rounds
         trained = train_models(federation, [one.model for one in training], chosen, self.training, age)
         training = [replace(one, model=after) for one, after in zip(training, trained, strict=True)]
         if age + 1 < self.config.fitness_rounds:
             if self.config.halving:
                 training = self._better_half(self._measure(training, federation, leave_out=state.checkers))
-            plain = [one.to_plain() for one in training]
-            return replace(state, round=state.round + 1, training=plain), self._under_way(state, training)
+            new = replace(
+                state,
+                round=state.round + 1,
+                searched=state.searched + 1,
+                training=[one.to_plain() for one in training],
+                finished=[],
+                best=[],
+            )
+            return new, self._under_way(state, training)
 
         measured = self._measure(training, federation, leave_out=state.checkers)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
-        table = _table(everyone)
+        table = table_of(everyone)
         chosen_rows = nsga2.select(
             table, min(self.config.population, len(everyone)), self._violations(table), self._spacing(table)
         )
         survivors = [everyone[i] for i in chosen_rows]
         plain = [one.to_plain() for one in survivors]
-        new = MoeflState(state.round + 1, state.generation + 1, plain, [], state.checkers)
+        done = (state.round + 1, state.searched + 1, state.generation + 1)
+        new = MoeflState(*done, plain, [], checkers=state.checkers)
         return new, self._metrics(state.generation, survivors, measured, federation)
+
+    def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
+        infos = {info.name: info for info in federation.clients()}
+        return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
+
+    def _closing_round(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
+        """Beyond the paper: picks go on with the weights that the search left them, by all participating clients and
+        with a learning rate that falls to zero."""
+        finalists = _individuals(state.finished) or self._finalists(_individuals(state.parents, measured=True))
+        training = replace(self.training, cosine=self.config.closing)
+        rounds_done = state.round - (self.config.rounds - self.config.closing)
+        models = [one.model for one in finalists]
+        trained = train_models(federation, models, self._participating(federation, rng), training, rounds_done)
+        finalists = [replace(one, model=after) for one, after in zip(finalists, trained, strict=True)]
+        measured = self._measure(finalists, federation, leave_out=state.checkers)
+        before = {one.model.name: one for one in _individuals(state.best)}
+        best = [min(one, before.get(one.model.name, one), key=_objectives) for one in measured]
+        new = replace(
+            state,
+            round=state.round + 1,
+            finished=[one.to_plain() for one in measured],
+            best=[one.to_plain() for one in best],
+        )
+        metrics = self._metrics(state.generation - 1, best, measured, federation, final=True)
+        return new, {"phase": "final", **metrics}
+
+    def _finalists(self, survivors: Sequence[Individual]) -> list[Individual]:
+        """The networks that are finished, each once."""
+        table = table_of(survivors)
+        picks, front = self._picks(table), self._front(table)
+        chosen = {"high": [picks["high"]], "picks": [picks["high"], picks["knee"]], "front": front}
+        return [survivors[i] for i in dict.fromkeys(chosen[self.config.finish_networks])]
 
     def private_work(self) -> PrivateWork:
         """The first generation trains parents and offspring, later ones their offspring, or parents again as well; all
-        are counted after their last round, with halving after every round."""
+        are counted after their last round, with halving after every round. A closing round trains and counts every
+        finalist."""
         settings = self.config
-        generations = settings.rounds // settings.fitness_rounds
+        generations = (settings.rounds - settings.closing) // settings.fitness_rounds
         doubled = generations if settings.evaluate == "all" else 1
         networks = settings.population * (generations + doubled)
-        counted = networks * (settings.fitness_rounds if settings.halving else 1)
-        smallest = _architecture(settings.network, self.schema, sparse_genes.smallest(settings.network), 0)
-        trainings = networks * settings.fitness_rounds
+        finishing = settings.closing * {"high": 1, "picks": 2}.get(settings.finish_networks, settings.population)
+        counted = networks * (settings.fitness_rounds if settings.halving else 1) + finishing
+        smallest = architecture_of(settings.network, self.schema, sparse_genes.smallest(settings.network), 0)
+        trainings = networks * settings.fitness_rounds + finishing
         counts = counted if settings.fitness == "validation" else 0
         return PrivateWork([smallest], trainings, settings.epochs, settings.batch, counts)
 
     def results(self, state: MoeflState, federation: Federation, rng: Generator) -> list[Candidate]:
-        """The first front, by error; each network as the fitness rounds left it. `atoll retrain` trains it in full.
+        """The finished networks or, without a closing phase, the first front as the fitness rounds left it, by error.
 
         A run that is stopped in its first generation has no survivors yet: what it was training is measured as it is.
         """
-        survivors = [Individual.from_plain(plain) for plain in state.parents if plain["objectives"]]
-        trained = self.config.fitness_rounds if survivors else state.round
-        survivors = survivors or [Individual.from_plain(plain) for plain in state.training]
+        survivors = _individuals(state.best) or _individuals(state.parents, measured=True)
+        about = {} if state.best else {"trained_rounds": self.config.fitness_rounds}
+        if not survivors:
+            survivors, about = _individuals(state.training), {"trained_rounds": state.round}
         # Beyond the paper: with `robust.confirm` the front is made of the errors that fresh clients find.
         searching = [info.name for info in federation.clients() if info.name not in state.checkers]
         if state.checkers or not all(one.objectives for one in survivors):
             survivors = self._measure(survivors, federation, leave_out=searching if state.checkers else [])
-        table = _table(survivors)
-        picks, front = self._picks(table), self._front(table)
+        table = table_of(survivors)
+        picks, front = self._picks(table, bool(state.best)), self._front(table, bool(state.best))
         tested = self._test_errors([survivors[i] for i in front], federation)
         found = []
         for i in front:
@@ -246,7 +208,6 @@ class Moefl(Method[MoeflState]):
             executed, upload = sparse.executed_macs(architecture), sparse.upload_bytes(architecture, connections)
             objectives |= {"macs": cost.macs, "executed_macs": executed, "params": cost.params, "upload_bytes": upload}
             names = [pick for pick, picked in picks.items() if picked == i]
-            about = {"trained_rounds": trained}
             found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=about))
         return found
 
@@ -267,18 +228,24 @@ class Moefl(Method[MoeflState]):
             return table
         return np.stack([table[:, 0], np.log10(np.maximum(table[:, 1], 1))], axis=1)
 
-    def _front(self, table: Table) -> list[int]:
-        """The first front within the limits, by error; without such a network, the one that exceeds them least."""
+    def _front(self, table: Table, final: bool = False) -> list[int]:
+        """The first front within the limits, by error; without such a network, the one that exceeds them least. Of
+        networks that were finished, all."""
+        if final:
+            return sorted(range(len(table)), key=lambda i: (*table[i],))
         violations = self._violations(table)
         within = np.flatnonzero(violations <= 0)
         if not len(within):
             return [int(violations.argmin())]
         return [int(within[i]) for i in nsga2.by_error(table[within])]
 
-    def _picks(self, table: Table) -> dict[str, int]:
-        """Two networks of low error and two at the knee; where the front is too short, the last one there is."""
-        front = self._front(table)
+    def _picks(self, table: Table, final: bool = False) -> dict[str, int]:
+        """Two networks of low error and two at the knee; where the front is too short, the last one there is. Of two
+        networks that were finished, Knee is the cheaper one, as before."""
+        front = self._front(table, final)
         knees = [front[int(i)] for i in nsga2.knees(table[front])] or front[:1]
+        if final and len(front) == 2 and table[front[1], 1] < table[front[0], 1]:
+            knees = front[1:]
         places = {"high": front[0], "high1": front[0], "high2": front[min(1, len(front) - 1)]}
         return places | {"knee": knees[0], "knee1": knees[0], "knee2": knees[min(1, len(knees) - 1)]}
 
@@ -286,7 +253,7 @@ class Moefl(Method[MoeflState]):
         """Successive halving: the better half by non-dominated sorting, at least as many as fill half a population."""
         least = max(2, self.config.population // 2)
         count = min(len(measured), max(least, (len(measured) + 1) // 2))
-        table = _table(measured)
+        table = table_of(measured)
         kept = nsga2.select(table, count, self._violations(table), self._spacing(table))
         return [replace(measured[i], objectives=None) for i in sorted(kept.tolist())]
 
@@ -329,7 +296,7 @@ class Moefl(Method[MoeflState]):
         # Before the first generation nothing is measured: the tournament is then a coin flip.
         rank, crowding = None, None
         if measured:
-            table = _table(parents)
+            table = table_of(parents)
             rank, crowding = nsga2.rank_and_crowding(table, self._violations(table), self._spacing(table))
         children = breed_mixed(
             [(one.chromosome.bits, one.chromosome.reals) for one in parents],
@@ -346,7 +313,7 @@ class Moefl(Method[MoeflState]):
         """Individuals with a graph and weights of their own, named by a label and their number."""
         born = []
         for number, chromosome in enumerate(chromosomes):
-            arch = _architecture(self.config.network, self.schema, chromosome, graph=int(rng.integers(2**31)))
+            arch = architecture_of(self.config.network, self.schema, chromosome, graph=int(rng.integers(2**31)))
             born.append(Individual(chromosome, fresh(f"{label}{number:02d}", arch, rng)))
         return born
 
@@ -390,9 +357,10 @@ class Moefl(Method[MoeflState]):
         survivors: Sequence[Individual],
         measured: Sequence[Individual],
         federation: Federation,
+        final: bool = False,
     ) -> Metrics:
-        table = _table(survivors)
-        front, picks = self._front(table), self._picks(table)
+        table = table_of(survivors)
+        front, picks = self._front(table, final), self._picks(table, final)
         every = self.config.test_every
         chosen = [survivors[i] for i in sorted(set(picks.values()))]
         tested = self._test_errors(chosen, federation) if every and generation % every == 0 else {}
@@ -420,28 +388,11 @@ class Moefl(Method[MoeflState]):
         return {name: found.error() for name, found in counts.items() if found.rows}
 
 
-def inherited(child: FederatedModel, parents: Sequence[Individual], rng: Generator) -> FederatedModel:
-    """The child with the weights of one of the parents, drawn at random, wherever both have a connection.
-
-    Layers are matched by name from the input on; of layers of different widths the common units.
-    """
-    parent = parents[int(rng.integers(len(parents)))].model.whole()
-    own, mixed = child.whole(), {}
-    for name, weights in own.items():
-        if name not in parent or parent[name].ndim != weights.ndim:
-            continue
-        common = tuple(slice(min(a, b)) for a, b in zip(weights.shape, parent[name].shape, strict=True))
-        values, there = weights.copy(), parent[name][common]
-        both = (there != 0) & (weights[common] != 0)
-        values[common][both] = there[both]
-        mixed[name] = values
-    return replace(child, weights=sparse.pack(child.architecture, own.replaced(mixed)))
+def _individuals(plain: Sequence[dict[str, Any]], measured: bool = False) -> list[Individual]:
+    """Those of the state; with `measured` only those whose objectives are known."""
+    return [Individual.from_plain(one) for one in plain if one["objectives"] or not measured]
 
 
-def _architecture(model: str, schema: Schema, chromosome: Chromosome, graph: int) -> dict[str, Any]:
-    data = {"input": list(schema.shape), "classes": schema.outputs}
-    return {"space": "sparse", "model": model, **data, **sparse_genes.decode(model, chromosome), "graph": graph}
-
-
-def _table(individuals: Sequence[Individual]) -> Table:
-    return np.array([one.objectives for one in individuals], np.float64)
+def _objectives(one: Individual) -> Pair:
+    assert one.objectives is not None
+    return one.objectives

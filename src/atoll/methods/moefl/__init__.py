@@ -1,0 +1,1 @@
+"""Sparse networks by evolution: error against connections."""
