@@ -78,7 +78,7 @@ OWN: dict[str, dict[str, Any]] = {
 # What the new version has beyond the old one, switched off.
 NEW: dict[str, dict[str, Any]] = {
     "realtime": {"finish": 0.0},
-    "moefl": {"max_connections": None, "crowding": "linear"},
+    "moefl": {"finish": 0.0, "max_connections": None, "crowding": "linear"},
     "nevofed": {"keep": "last", "refine": 0.0, "polish": 0.0},
 }
 
