@@ -68,17 +68,20 @@ def test_networks_of_every_kind_of_search(tmp_path: Path) -> None:
         "realtime": (searched("realtime", images, tmp_path / "r", **QUICK, population=2), "high,knee", images),
         "moefl": (
             searched("moefl", table, tmp_path / "m", **QUICK, fitness_rounds=2, population=4),
-            "high1,knee1,standard,standard:0.3",
+            "high1,knee1,high1:0.3,standard,standard:0.3",
             table,
         ),
     }
     for name, (run, picks, data) in runs.items():
         found = retrain(run.path, picks, out=tmp_path / f"{name}-again", rounds=2, workers=0, data=data)
-        assert [candidate["id"] for candidate in found.result["candidates"]] == picks.split(",")
-        for candidate in found.result["candidates"]:
+        last = [one for one in found.result["candidates"] if not one["id"].endswith("-best")]
+        assert [one["id"] for one in last] == picks.split(",")
+        for candidate in last:
             assert found.model(candidate["id"]) is not None
-            if not candidate["id"].startswith("standard"):
-                assert candidate["architecture"] == run.load_model(candidate["id"]).architecture
+            pick, _, rate = candidate["id"].partition(":")
+            if pick != "standard":
+                own = {"lr": float(rate)} if rate else {}
+                assert candidate["architecture"] == run.load_model(pick).architecture | own
     standard = load(tmp_path / "moefl-again").load_model("standard").architecture
     full = {"space": "sparse", "epsilon": 10**9, "graph": 0}
     assert standard == full | {"model": "mlp", "input": [6], "classes": 3, "hidden": [200, 200]}
@@ -89,6 +92,7 @@ def test_what_cannot_be_retrained_is_named(tmp_path: Path) -> None:
     for pick, named in (
         ("knee", "'knee'.* best, cnn, convnet, final, high"),
         ("standard", "--pick standard"),
+        ("high:0.3", "--pick high:0.3: only sparse"),
         (",", "--pick"),
     ):
         with pytest.raises(AtollError, match=named):

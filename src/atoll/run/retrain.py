@@ -4,8 +4,8 @@ Besides the picks of a run there are picks that do not come from a search:
 
 | pick        | the network                                                                              |
 |-------------|------------------------------------------------------------------------------------------|
-| `standard`  | the fully connected network that sparse ones are compared with; `standard:0.3`: at this   |
-|             | learning rate                                                                            |
+| `standard`  | the fully connected network that sparse ones are compared with                           |
+| `high:0.3`  | a sparse network, such as `high` or `standard`, at this learning rate instead of its own  |
 | `width:0.5` | the initial network of a pruning search (`m0`) with all widths multiplied by 0.5          |
 | `width:=m5` | the same, with the largest factor that needs no more MACs than `m5`                       |
 | `resnet18`  | a hand-designed network, or `mlp`, `cnn`, ...; its widths and so on are settings          |
@@ -137,7 +137,7 @@ def _selected(run: Run, beside: Sequence[Run], picks: Sequence[str]) -> dict[str
                     f"--beside {other.path}: the name '{name}' is in use already; rename one of the folders",
                     code="duplicate-network-name",
                 )
-            selected[name] = _SelectedNetwork(_architecture(other, pick), other, pick)
+            selected[name] = _network(other, pick)
     if beside and not found:
         raise ConfigError(
             f"--beside {beside[0].path}: --pick names no network that the run found; add one, such as high",
@@ -151,8 +151,11 @@ def _network(run: Run, pick: str) -> _SelectedNetwork:
 
     if pick.startswith(WIDTH):
         return _SelectedNetwork(_narrower(run, pick), run, pick)
-    if pick.partition(":")[0] == STANDARD:
-        return _SelectedNetwork(_standard(run) | _own_rate(pick))
+    name, colon, rate = pick.partition(":")
+    if colon:
+        return _at_rate(_network(run, name), pick, rate)
+    if pick == STANDARD:
+        return _SelectedNetwork(_standard(run))
     found = _found_names(run)
     if pick in MODELS and pick not in found:
         return _SelectedNetwork({"space": "fixed", "model": pick})
@@ -230,18 +233,20 @@ def _sized(selected: Mapping[str, _SelectedNetwork], options: Mapping[str, Any])
     }
 
 
-def _own_rate(pick: str) -> dict[str, float]:
-    """The learning rate of `standard:0.3`; without one, the run's."""
-    _, colon, word = pick.partition(":")
-    if not colon:
-        return {}
+def _at_rate(network: _SelectedNetwork, pick: str, word: str) -> _SelectedNetwork:
+    """A sparse network with this learning rate. Others share the run's, so they have none of their own."""
     try:
         rate = float(word)
     except ValueError:
         rate = 0.0
     if not 0 < rate < math.inf:
         raise ConfigError(f"--pick {pick}: give a learning rate above 0, such as {STANDARD}:0.1", code="invalid-rates")
-    return {"lr": rate}
+    if network.architecture.get("space") != "sparse":
+        raise ConfigError(
+            f"--pick {pick}: only sparse networks have a learning rate of their own; use --set retrain.lr={rate:g}",
+            code="inapplicable-setting",
+        )
+    return replace(network, architecture={**network.architecture, "lr": rate})
 
 
 def _standard(run: Run) -> dict[str, Any]:
