@@ -170,7 +170,7 @@ def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
 
 def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: Stop) -> None:
     """Restart what dies, follow the keys in the directory, report sites that connect and disconnect."""
-    online: set[str] = set()
+    sites: dict[str, bool] = {}
     next_look = 0.0
     while not stop():
         for part in parts:
@@ -179,17 +179,19 @@ def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: 
         if time.monotonic() >= next_look:
             next_look = time.monotonic() + LOOK
             with suppress(SiteError):  # the SuperLink may be restarting
-                online = _look(layout, control, online, say)
+                sites = _look(layout, control, sites, say)
         time.sleep(BEAT)
 
 
-def _look(layout: Layout, control: Control, before: set[str], say: Say) -> set[str]:
-    sites = synchronise(layout, control)
-    now = {name for name, online in sites.items() if online}
-    for name in sorted(now - before):
+def _look(layout: Layout, control: Control, before: dict[str, bool], say: Say) -> dict[str, bool]:
+    """Report what changed since the last look: sites that connected, disconnected or were removed."""
+    now = synchronise(layout, control)
+    for name in sorted(name for name, online in now.items() if online and not before.get(name)):
         say(f"site {name} is connected")
-    for name in sorted(before - now):
-        say(f"site {name} has disconnected" if name in sites else f"site {name} was removed")
+    for name in sorted(name for name, online in before.items() if online and name in now and not now[name]):
+        say(f"site {name} has disconnected")
+    for name in sorted(before.keys() - now.keys()):
+        say(f"site {name} was removed")
     return now
 
 
