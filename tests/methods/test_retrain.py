@@ -41,6 +41,8 @@ class TestRetrain(MethodContract):
         for event in run.rounds:
             for row in event["metrics"]["networks"].values():
                 assert {"error", "test_error", "connections", "client_accuracy"} <= row.keys()
+            # Test rows decide nothing, neither a stop rule nor a plateau.
+            assert event["metrics"]["error"] == min(row["error"] for row in event["metrics"]["networks"].values())
         last = run.rounds[-1]["metrics"]["networks"]
         assert last["full"]["connections"] == 6 * 10 + 10 + 10 * 3 + 3
         assert last["thin"]["connections"] < 6 * 20 + 20 + 20 * 3 + 3

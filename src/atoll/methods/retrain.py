@@ -161,7 +161,8 @@ class Retrain(Method[RetrainState]):
         test = self._tested(sent, trained, federation) if "test" in parts else {}
         new = _state(number, trained, self._bests(state, trained, validation))
         table = {one.name: _metrics(one, validation, test) for one in trained}
-        errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
+        errors = [row["error"] for row in table.values() if "error" in row]
+        errors = errors or [row["test_error"] for row in table.values() if "test_error" in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
     def private_work(self) -> PrivateWork:

@@ -205,4 +205,3 @@ def _refuse_exceeded(folder: Path, wanted: Experiment) -> None:
                 "raise it, or choose another folder with --out",
                 code="budget-exceeded",
             )
-
