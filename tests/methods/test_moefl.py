@@ -133,13 +133,14 @@ def test_the_closing_phase_trains_the_picks_with_a_falling_learning_rate() -> No
 def test_a_longer_run_goes_on_breeding_and_finishes_again() -> None:
     states, _ = search(2, rounds=6, finish=0.6)
     federation, state, phases = local_federation(made_table(), 1, workers=0), states[-1], []
-    longer = Moefl(MoeflConfig(**{**QUICK, "rounds": 14, "finish": 0.4}), made_table().schema)  # eight and six
+    # Of the eight rounds that are added four breed.
+    longer = Moefl(MoeflConfig(**{**QUICK, "rounds": 14, "finish": 0.4}), made_table().schema)
     while not longer.done(state):
         federation.begin(state.round + 1)
         state, found = longer.step(state, federation, stream(1, "step", state.round))
         phases.append(found.get("phase", "search"))
-    assert phases == ["search", "search", *["final"] * 6]
-    assert state.searched == 4 and state.generation == 3
+    assert phases == ["search"] * 4 + ["final"] * 4
+    assert state.searched == 6 and state.generation == 4
 
 
 @pytest.mark.parametrize(

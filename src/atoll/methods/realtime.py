@@ -43,6 +43,7 @@ from atoll.methods.base import (
     Part,
     PrivateWork,
     Schema,
+    Segment,
     Tensors,
 )
 from atoll.methods.choice_search import (
@@ -77,7 +78,11 @@ class RealtimeConfig(ChoiceConfig):
     @property
     def closing(self) -> int:
         """Rounds of the closing phase."""
-        return round(self.finish * self.rounds)
+        return self.closing_of(self.rounds)
+
+    def closing_of(self, rounds: int) -> int:
+        """The same of this many rounds."""
+        return round(self.finish * rounds)
 
     @model_validator(mode="after")
     def _rounds_are_left(self) -> Self:
@@ -116,6 +121,8 @@ class RealtimeState:
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
     best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
+    begun: int = 0  # of the present segment, see `Segment`
+    planned: int = 0
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -154,8 +161,13 @@ class Realtime(ChoiceSearch[RealtimeState]):
             )
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
-        if state.round >= self.config.rounds - self.config.closing and state.objectives:
-            return self._closing_round(state, federation, rng)
+        segment = Segment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
+        state = replace(state, begun=segment.begun, planned=segment.planned)
+        closing = self.config.closing_of(segment.rounds)
+        if segment.begun:  # what a longer run adds has both phases, where it adds two rounds
+            closing = min(segment.rounds - 1, max(1, closing))
+        if state.round >= segment.planned - closing and state.objectives:
+            return self._closing_round(state, closing, federation, rng)
         return self._search_round(state, federation, rng)
 
     def _search_round(
@@ -179,8 +191,17 @@ class Realtime(ChoiceSearch[RealtimeState]):
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
         ready = self._snapshot_statistics(master, parents, values, known, participating, federation)
-        done = (state.round + 1, state.searched + 1)
-        new = RealtimeState(*done, master, parents, values, ready, {}, {}, state.checkers)
+        new = replace(
+            state,
+            round=state.round + 1,
+            searched=state.searched + 1,
+            master=master,
+            parents=parents,
+            objectives=values,
+            ready=ready,
+            finished={},
+            best={},
+        )
         return new, self._metrics(new, federation) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
@@ -285,14 +306,15 @@ class Realtime(ChoiceSearch[RealtimeState]):
     # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
 
     def _closing_round(
-        self, state: RealtimeState, federation: Federation, rng: Generator
+        self, state: RealtimeState, rounds: int, federation: Federation, rng: Generator
     ) -> tuple[RealtimeState, Metrics]:
+        """One of this many rounds, the last ones of the segment."""
         participating = self.participating(federation, rng)
         keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
         weights = {key_name(key): state.finished.get(key_name(key)) for key in keys}
         models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
-        training = self.final_training(self.config.closing, self.config.finish_lr or self.config.lr)
-        rounds_done = state.round - (self.config.rounds - self.config.closing)
+        training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
+        rounds_done = state.round - (state.planned - rounds)
         trained, values, statistics = self.train_finalists(
             models, training, rounds_done, participating, federation, leave_out=state.checkers
         )

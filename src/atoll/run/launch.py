@@ -339,7 +339,8 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
             f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more",
             code="fewer-rounds-than-planned",
         )
-    settings = experiment.settings.model_copy(update={"rounds": rounds})
+    # Validated again: a number of rounds may not fit the phases of a method.
+    settings = type(experiment.settings).model_validate({**experiment.settings.model_dump(), "rounds": rounds})
     return experiment.model_copy(update={"settings": settings})
 
 
