@@ -35,8 +35,8 @@ __all__ = [
     "Payload",
     "PrivateWork",
     "Reply",
+    "RunSegment",
     "Schema",
-    "Segment",
     "StateT",
     "Task",
     "Tensors",
@@ -97,7 +97,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Segment:
+class RunSegment:
     """The rounds of a run that end with one closing phase: all of them, or those that `resume --rounds` has added."""
 
     begun: int = 0  # rounds before it
@@ -107,10 +107,10 @@ class Segment:
     def rounds(self) -> int:
         return self.planned - self.begun
 
-    def extended(self, rounds: int, done: int, closing: bool) -> Segment:
+    def extended(self, rounds: int, done: int, closing: bool) -> RunSegment:
         """For a run of this many `rounds`. What is added in or after a `closing` phase is a segment of its own, so that
         the search goes on; before it, the present segment becomes longer."""
-        return Segment(done if closing and 0 < self.planned != rounds else self.begun, rounds)
+        return RunSegment(done if closing and 0 < self.planned != rounds else self.begun, rounds)
 
 
 StateT = TypeVar("StateT")

@@ -9,12 +9,13 @@ federated averaging, the metrics of a round are those of the networks that were 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from atoll import spaces
+from atoll.algorithms.aggregation import with_momentum
 from atoll.clients import Finished, calibrated, evaluate_finished, measured_by, train_task
 from atoll.errors import ConfigError
 from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Part, Payload, Schema, Tensors
@@ -46,6 +47,7 @@ class PersonalState:
     round: int
     shared: Tensors  # the network of all clients, as long as it is averaged
     own: dict[str, Any]  # client -> its own weights, after that
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of `server_momentum`, in the shared rounds
 
 
 class Personal(Method[PersonalState]):
@@ -88,8 +90,10 @@ class Personal(Method[PersonalState]):
             else:
                 rows = infos[reply.task.client].sizes["train"]
                 mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
-        shared = state.shared if alone else mean.result()
-        new = PersonalState(state.round + 1, shared, own)
+        shared, velocity = state.shared, state.velocity
+        if not alone:
+            shared, velocity = with_momentum(shared, mean.result(), velocity, self.config.server_momentum)
+        new = PersonalState(state.round + 1, shared, own, velocity)
         return new, self._metrics(state, counts, federation, tested)
 
     def results(self, state: PersonalState, federation: Federation, rng: Generator) -> list[Candidate]:

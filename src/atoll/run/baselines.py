@@ -41,7 +41,10 @@ from atoll.run.sweep import RunOptions, sweep
 
 RATES = (0.03, 0.1, 0.3)
 # What a rival takes over of the search's training: all but the learning rate, which is chosen, and its schedule.
-TRAINING = ("fraction", "epochs", "batch", "momentum", *(n for n in TrainingConfig.model_fields if n != "rounds"))
+TRAINING = (
+    *("fraction", "epochs", "batch", "momentum", "server_momentum"),
+    *(name for name in TrainingConfig.model_fields if name != "rounds"),
+)
 PAPER_RATE = 0.1  # of the standard network in the paper of moefl
 LAST_ALONE = 0.2  # of the rounds of `fine-tuned`
 SET_ASIDE = 0.2  # of the training rows, for the choice of a learning rate where there are no validation rows

@@ -37,8 +37,8 @@ from atoll.methods.base import (
     Method,
     Metrics,
     PrivateWork,
+    RunSegment,
     Schema,
-    Segment,
 )
 from atoll.methods.moefl.individuals import Individual, Pair, Table, architecture_of, inherited, table_of
 from atoll.methods.moefl.settings import MoeflConfig
@@ -57,7 +57,7 @@ class MoeflState:
     finished: list[dict[str, Any]] = field(default_factory=list)  # closing phase: the picks as they are now
     best: list[dict[str, Any]] = field(default_factory=list)  # closing phase: each after its best round by validation
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
-    begun: int = 0  # of the present segment, see `Segment`
+    begun: int = 0  # of the present segment, see `RunSegment`
     planned: int = 0
 
 
@@ -99,7 +99,7 @@ class Moefl(Method[MoeflState]):
         return MoeflState(0, 0, 1, parents, [], checkers=federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
-        segment = Segment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
+        segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
         state = replace(state, begun=segment.begun, planned=segment.planned)
         closing = self.config.closing_of(segment.rounds)
         due = state.round >= segment.planned - closing
