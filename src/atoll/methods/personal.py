@@ -75,7 +75,8 @@ class Personal(Method[PersonalState]):
         every = self.config.test_every
         counted = not calibration.statistics_form(self.architecture)
         tested = counted and bool(every) and (state.round + 1) % every == 0
-        parts: list[Part] = (["validation"] if counted else []) + (["test"] if tested else [])
+        parts: list[Part] = ["validation"] if counted else []
+        parts += ["test"] if tested else []
         tasks = [
             train_task(info, self._payload(state.own.get(name, state.shared), state.round), parts=parts)
             for name, info in infos.items()
