@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import atoll
 from atoll import spaces
+from atoll.cli.app import app
 from atoll.config import read_file
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.run.baselines import (
@@ -196,6 +198,19 @@ def test_the_luckiest_client_does_not_choose_for_personal_networks(tmp_path: Pat
     run = load(tmp_path / "lr-0.1" / "seed-1")
     own = [one["objectives"]["error"] for one in run.result["candidates"] if one.get("owner")]
     assert len(set(own)) > 1 and found.errors[0.1] == pytest.approx(sum(own) / 3)
+
+
+def test_the_commands_say_what_was_done(search: Run, tmp_path: Path) -> None:
+    words = ["--rates", "0.1", "--out", str(tmp_path / "rivals"), "--quiet", "--workers", "0"]
+    done = CliRunner().invoke(app, ["baselines", str(search.path), "--rivals", "random", *words])
+    assert done.exit_code == 0, done.output
+    assert "of the search's client MACs (it has the rounds of the search)" in " ".join(done.output.split())
+    file = tmp_path / "plain.toml"
+    file.write_text('method = "fedavg"\n[data]\nname = "wine"\nsplit = [0.8, 0.0, 0.2]\n[fedavg]\nrounds = 1\n')
+    words = ["--rates", "0.1", "--out", str(tmp_path / "tuning"), "--quiet", "--workers", "0"]
+    done = CliRunner().invoke(app, ["tune", str(file), *words])
+    assert done.exit_code == 0, done.output
+    assert "validation error" in done.output and "set aside" in " ".join(done.output.split())
 
 
 def test_what_has_no_rivals_is_refused(search: Run, tmp_path: Path) -> None:
