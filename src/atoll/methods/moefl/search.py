@@ -135,8 +135,16 @@ class Moefl(Method[MoeflState]):
         )
         survivors = [everyone[i] for i in chosen_rows]
         plain = [one.to_plain() for one in survivors]
-        done = {"round": state.round + 1, "searched": state.searched + 1, "generation": state.generation + 1}
-        new = replace(state, **done, parents=plain, training=[], finished=[], best=[])
+        new = replace(
+            state,
+            round=state.round + 1,
+            searched=state.searched + 1,
+            generation=state.generation + 1,
+            parents=plain,
+            training=[],
+            finished=[],
+            best=[],
+        )
         return new, self._metrics(state.generation, survivors, measured, federation)
 
     def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
