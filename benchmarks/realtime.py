@@ -52,9 +52,9 @@ class Noting(Realtime):
         super().__init__(*arguments)
         self.populations: list[list[choice.Key]] = []
 
-    def count(self, keys: Sequence[Key], *arguments: Any) -> Any:
+    def errors(self, keys: Sequence[Key], *arguments: Any) -> Any:
         self.populations.append([tuple(key) for key in keys])
-        return super().count(keys, *arguments)
+        return super().errors(keys, *arguments)
 
 
 @dataclass

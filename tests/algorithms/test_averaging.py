@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.algorithms.aggregation import Mean, PartialMean
+from atoll.algorithms.aggregation import Mean, PartialMean, with_momentum
 from atoll.core.messages import Tensors
 from atoll.errors import ConfigError, TooFewReplies
 from refusals import refused
@@ -31,6 +31,17 @@ def test_weighted_and_plain_mean() -> None:
     assert _plain(plain.result()) == {"a": [3, 2], "b": 2}
     assert weighted.weight == 4
     assert weighted.result()["a"].dtype == np.float32
+
+
+def test_server_momentum_by_hand() -> None:
+    """Means of 3 and then 4 from 2: v is 1, and then 0.5 * 1 + (4 - 3) = 1.5."""
+    start, nothing = _tensors(a=[2.0]), Tensors({})
+    first, velocity = with_momentum(start, _tensors(a=[3.0]), nothing, 0.5)
+    assert _plain(first) == {"a": [3]} and _plain(velocity) == {"a": [1]}
+    second, velocity = with_momentum(first, _tensors(a=[4.0]), velocity, 0.5)
+    assert _plain(second) == {"a": [4.5]} and _plain(velocity) == {"a": [1.5]}
+    mean = _tensors(a=[3.0])
+    assert with_momentum(start, mean, nothing, 0.0) == (mean, nothing)
 
 
 # Fig. 6: two choice blocks; client 1 trains [0,0,0,1] = B0, B1 and client 2 [1,0,1,1] = B2, B3; both train the stem.

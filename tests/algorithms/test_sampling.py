@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atoll.algorithms.sampling import choose, groups, participants
+from atoll.algorithms.sampling import balanced_paths, choose, groups, participants
 from atoll.errors import ConfigError
 from refusals import refused
 
@@ -53,6 +53,18 @@ def test_left_over_clients_join_the_first_groups() -> None:
     # 23 clients, 10 individuals: L = 2, and 3 are left over.
     sizes = [len(group) for group in groups(NAMES, 10, np.random.default_rng(0))]
     assert sizes == [3, 3, 3, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_what_is_left_over_of_balanced_paths_falls_on_other_branches() -> None:
+    """10 clients and 4 branches: every branch of a block has two clients, and two branches have a third one."""
+    drawn = [balanced_paths(10, 3, 4, np.random.default_rng(seed)) for seed in range(20)]
+    more = set()
+    for paths in drawn:
+        for block in zip(*paths, strict=True):
+            counts = [block.count(branch) for branch in range(4)]
+            assert sorted(counts) == [2, 2, 3, 3]
+            more.add(tuple(counts))
+    assert len(more) == 6, "which branches have more is drawn"
 
 
 @given(st.integers(1, 23), st.integers(1, 23), st.integers(0, 99))

@@ -53,6 +53,29 @@ def test_another_local_objective_replaces_the_cross_entropy() -> None:
     assert moved(strong) < 0.7 * moved(plain)
 
 
+def test_fedprox_by_hand() -> None:
+    """Logistic regression, two steps on all rows: the term has no gradient in the first one, and pulls back by mu times
+    what that has moved in the second."""
+    arch = {**ARCH, "hidden": []}
+    start = spaces.initial(arch, stream(1, "start"))
+    payload: Payload = {"architecture": arch, "weights": start, "epochs": 2, "batch": 1000, "lr": 0.5, "prox": 0.8}
+    found = jobs.train(payload, Client(DATA.client(NAME), {}, stream(1, "client")))["weights"]
+    x, y = DATA.client(NAME).part("train")
+    first = [start[name].astype(np.float64) for name in ("layers.0.weight", "layers.0.bias")]
+    weights = [array.copy() for array in first]
+    for _ in range(2):
+        logits = x @ weights[0].T + weights[1]
+        shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        error = (shares - np.eye(3)[y]) / len(y)
+        gradients = [error.T @ x, error.sum(axis=0)]
+        weights = [
+            now - 0.5 * (gradient + 0.8 * (now - old))
+            for now, gradient, old in zip(weights, gradients, first, strict=True)
+        ]
+    np.testing.assert_allclose(found["layers.0.weight"], weights[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["layers.0.bias"], weights[1], rtol=1e-5, atol=1e-6)
+
+
 def moved(weights: Tensors) -> float:
     return float(sum(np.square(weights[name] - WEIGHTS[name]).sum() for name in WEIGHTS))
 

@@ -40,6 +40,14 @@ def test_every_layer_gives_a_candidate_with_the_fewest_filters_gone() -> None:
     assert sorted(len(group) for group in state.groups) == [1] * 6
 
 
+def test_regularisers_reach_the_clients() -> None:
+    federation = Script(SIX)
+    rounds(decnas(start_rounds=1, prox=0.1, clip=1e3, weight_decay=1e-3), federation, 2)
+    started, tuned = federation.sent("train")[0].payload, federation.sent("tune")[0].payload["training"]
+    for name, value in {"prox": 0.1, "clip": 1e3, "weight_decay": 1e-3}.items():
+        assert started[name] == tuned[name] == value
+
+
 def test_a_third_is_dropped_each_round_and_the_best_goes_on() -> None:
     """6 * 0.67 = 4 and 6 * 0.34 = 2 are left, then one, which goes on for the rest of the four rounds."""
     federation = Script(SIX, FROM_9_TO_4)

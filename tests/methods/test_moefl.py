@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,10 +20,12 @@ from atoll.federation.local import local_federation
 from atoll.methods.moefl.individuals import Individual, inherited
 from atoll.methods.moefl.search import Moefl
 from atoll.methods.moefl.settings import MoeflConfig
+from atoll.methods.realtime import Realtime, RealtimeConfig
 from atoll.rng import stream
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
-from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table, scripted
+from atoll.training.calibration import statistics_form
 from outcomes import outcome
 from refusals import refused
 
@@ -133,13 +136,14 @@ def test_the_closing_phase_trains_the_picks_with_a_falling_learning_rate() -> No
 def test_a_longer_run_goes_on_breeding_and_finishes_again() -> None:
     states, _ = search(2, rounds=6, finish=0.6)
     federation, state, phases = local_federation(made_table(), 1, workers=0), states[-1], []
-    longer = Moefl(MoeflConfig(**{**QUICK, "rounds": 14, "finish": 0.4}), made_table().schema)  # eight and six
+    # Of the eight rounds that are added four breed.
+    longer = Moefl(MoeflConfig(**{**QUICK, "rounds": 14, "finish": 0.4}), made_table().schema)
     while not longer.done(state):
         federation.begin(state.round + 1)
         state, found = longer.step(state, federation, stream(1, "step", state.round))
         phases.append(found.get("phase", "search"))
-    assert phases == ["search", "search", *["final"] * 6]
-    assert state.searched == 4 and state.generation == 3
+    assert phases == ["search"] * 4 + ["final"] * 4
+    assert state.searched == 6 and state.generation == 4
 
 
 @pytest.mark.parametrize(
@@ -252,6 +256,50 @@ def test_weights_are_inherited_where_both_have_a_connection() -> None:
         common = tuple(slice(size) for size in values.shape)
         there = parent[name][common]
         assert np.array_equal(values, np.where(there != 0, there, thin.whole()[name]))
+
+
+def test_halving_drops_the_worse_half() -> None:
+    """Eight networks, each worse than the one before in both objectives: the first four are trained further."""
+    data = made_table()
+    method = Moefl(MoeflConfig(**QUICK, halving=True), data.schema)
+    drawn = [sparse_genes.random_chromosome("mlp", stream(1, "drawn", number)) for number in range(8)]
+    born = method._born(drawn, "1o", stream(1, "born"))
+    order = [3, 0, 7, 5, 1, 6, 2, 4]
+    measured = [replace(one, objectives=(0.1 + rank / 10, 100.0 + rank)) for one, rank in zip(born, order, strict=True)]
+    left = method._better_half(measured)
+    assert [one.model.name for one in left] == [f"1o{order.index(rank):02d}" for rank in (3, 0, 1, 2)]
+    assert all(one.objectives is None for one in left)
+    _, metrics = search(1, halving=True, rounds=3, fitness_rounds=3)
+    assert [found["in_training"] for found in metrics] == [4, 2, 2], "parents and offspring, but not below half of four"
+
+
+def test_a_search_minimises_the_objective_that_it_is_given() -> None:
+    """Nine rows of one class are right, the only row of another is wrong: error 0.1, balanced error 0.5."""
+    confusion = np.array([[9, 0], [1, 0]])
+
+    def answer(task: Task) -> Payload:
+        if "keys" in task.payload:
+            return {"confusion": np.stack([confusion] * len(task.payload["keys"]))}
+        if "part" in task.payload:
+            found: Payload = {"confusion": confusion}
+            if "statistics" in task.payload:
+                found["statistics"] = statistics_form(task.payload["architecture"])
+            return found
+        return {"weights": task.payload["weights"]}
+
+    federation = ScriptedFederation(["a", "b"], answer, scripted.SCHEMA)
+    moefl = Moefl(MoeflConfig(**QUICK, objective="balanced_error"), scripted.SCHEMA)
+    state = moefl.init(federation, stream(1, "init"))
+    for number in range(2):
+        state, _ = moefl.step(state, federation, stream(1, "step", number))
+    assert all(row["objectives"][0] == pytest.approx(0.5) for row in state.parents)
+    settings: dict[str, Any] = {"population": 2, "widths": [2, 2], "stem": 2, "snapshots": False, "finish": 0.5}
+    realtime = Realtime(RealtimeConfig(rounds=2, objective="balanced_error", **settings), scripted.SCHEMA)
+    now = realtime.init(federation, stream(1, "init"))
+    for number in range(2):  # a round of the search, and one of the closing phase
+        now, found = realtime.step(now, federation, stream(1, "step", number))
+        assert found["error"] == pytest.approx(0.5)
+    assert found["phase"] == "final"
 
 
 @pytest.mark.parametrize("settings", [{"search": "random"}, {"halving": True}, {"inherit": True, "crowding": "log"}])

@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from atoll.algorithms.neat.coding import decode, encode
-from atoll.algorithms.neat.island import Island
+from atoll.algorithms.neat.island import Island, new_island
 from atoll.algorithms.neat.polish import Polish
 from atoll.algorithms.neat.population import OUTPUTS_FROM, population_from_rows
 from atoll.algorithms.neat.scoring import FIXED_POINT, Readout, soft_confusions
+from atoll.algorithms.neat.settings import NeatSettings
 from atoll.api import search
 from atoll.config import resolve
 from atoll.data import Federated
 from atoll.errors import ConfigError, DataError, Paused
 from atoll.federation.local import local_federation
 from atoll.methods.nevofed import clients as nevofed
+from atoll.methods.nevofed import search as nevofed_search
 from atoll.methods.nevofed.refinement import tuning_of
 from atoll.methods.nevofed.search import NEvoFed, NEvoFedConfig
 from atoll.rng import stream
@@ -322,6 +324,25 @@ def test_one_population_instead_of_islands() -> None:
             state, _ = server.step(state, federation, stream(1, "step", number))
         (only,) = server.results(state, federation, stream(1, "results"))
     assert server.done(state) and only.picks == ["high", "global"] and not state.bests
+
+
+def test_the_refined_population_changes_gently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions and nodes change less often than on the islands, connections a little more often."""
+    data, used = made_table(clients=2), []
+
+    def noted(settings: NeatSettings, *others: Any) -> Island:
+        used.append(settings)
+        return new_island(settings, *others)
+
+    monkeypatch.setattr(nevofed_search, "new_island", noted)
+    server = method(data, rounds=2, refine=1.0, refine_population=10, population=20)
+    with local_federation(data, 1, 0) as federation:
+        federation.begin(1)
+        server.step(server.init(federation, stream(1, "init")), federation, stream(1, "step"))
+    names = ("population", "activation_mutation", "aggregation_mutation", "node_add", "connection_add", "node_delete")
+    islands = server.config.neat(data.schema)
+    assert [getattr(used[0], name) for name in names] == [10, 0.1, 0.1, 0.1, 0.5, 0.1]
+    assert [getattr(islands, name) for name in names] == [20, 0.4, 0.4, 0.4, 0.4, 0.1]
 
 
 def test_polish_draws_from_its_own_stream_only() -> None:

@@ -53,3 +53,17 @@ def test_alone_nothing_is_averaged(tmp_path: Path) -> None:
 def test_rounds_to_train_alone_must_be_left() -> None:
     with refused(ConfigError, "phase-exceeds-rounds", "shared = 3", "3"):
         PersonalConfig(rounds=3, shared=3)
+
+
+def test_a_round_reports_validation_rows(tmp_path: Path) -> None:
+    """The mean over clients; test rows are for the report, and only in the rounds that have a test."""
+    settings: dict[str, Any] = {"rounds": 4, "shared": 1, "hidden": [4], "test_every": 2, "workers": 0}
+    run = atoll.search("personal", made_table(), out=tmp_path / "run", **settings)
+    found = [event["metrics"] for event in run.rounds]
+    assert ["test_error" in metrics for metrics in found] == [False, True, False, True]
+    assert all("error" in metrics for metrics in found)
+    assert any(metrics["error"] != metrics["test_error"] for metrics in found[1::2])
+    sizes = run.manifest["clients"]
+    macs = 6 * 4 + 4 * 3
+    work = sum(macs * (3 * 2 * own["train"] + own["validation"]) for own in sizes.values())  # two epochs
+    assert run.result["ledger"]["per_round"][0]["client_macs"] == work

@@ -96,7 +96,7 @@ def test_which_networks_are_finished(which: str, keys: set[str]) -> None:
 
 
 def test_a_longer_run_goes_on_from_the_population_and_finishes_again() -> None:
-    """Nine rounds with three of closing become eighteen: 10 to 12 search, 13 to 18 finish from the new master."""
+    """Nine rounds with three of closing become eighteen: 10 to 15 search, 16 to 18 finish from the new master."""
     federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [5] * len(task.payload.get("keys", [0])))
     method, before = closing()
     ended = before
@@ -111,10 +111,33 @@ def test_a_longer_run_goes_on_from_the_population_and_finishes_again() -> None:
     assert trained[0].payload["lr"] == pytest.approx(0.1 * 0.995**6), (
         "closing rounds do not lower the rate of the search"
     )
-    for _ in range(3):
+    for _ in range(6):
         after, metrics = step(longer, after, federation)
-    assert metrics["phase"] == "final" and after.round == 13 and after.searched == 9
+    assert metrics["phase"] == "final" and after.round == 16 and after.searched == 12
     assert federation.sent("train")[-1].payload["lr"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("closed", "rounds", "phases"),
+    [
+        (3, 12, "ssf"),  # after the closing phase: three more rounds, of which one finishes
+        (2, 12, "sssf"),  # in the middle of it: what is left of the plan is given up
+        (0, 12, "ssffff"),  # before it: eight rounds of the search, four of closing, from the beginning
+    ],
+)
+def test_what_is_added_has_a_closing_phase_of_its_own(closed: int, rounds: int, phases: str) -> None:
+    federation = Script(CLIENTS, lambda task, number: 1.0, lambda task: [5] * len(task.payload.get("keys", [0])))
+    method, after = closing()
+    for _ in range(closed):
+        after, _ = step(method, after, federation)
+    longer = realtime(population=3, finish=1 / 3, finish_lr=0.4, rounds=rounds)
+    found, rates = "", []
+    while not longer.done(after):
+        after, metrics = step(longer, after, federation)
+        found += "f" if metrics.get("phase") == "final" else "s"
+        rates.append(federation.sent("train")[-1].payload["lr"])
+    assert found == phases
+    assert rates[found.index("f")] == pytest.approx(0.4), "the rate of a closing phase falls from its own beginning"
 
 
 def test_balanced_paths_train_all_branches_alike() -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from atoll.api import retrain, search
 from atoll.config import resolve
+from atoll.core.messages import Payload, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import AtollError, ConfigError, UserError
+from atoll.methods.retrain import Retrain, RetrainConfig
+from atoll.rng import stream
 from atoll.run.reader import Run, load
-from atoll.testing import MethodContract, made_images, made_table
+from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
 from refusals import refused
 
 SPARSE: dict[str, Any] = {
@@ -41,6 +44,8 @@ class TestRetrain(MethodContract):
         for event in run.rounds:
             for row in event["metrics"]["networks"].values():
                 assert {"error", "test_error", "connections", "client_accuracy"} <= row.keys()
+            # Test rows decide nothing, neither a stop rule nor a plateau.
+            assert event["metrics"]["error"] == min(row["error"] for row in event["metrics"]["networks"].values())
         last = run.rounds[-1]["metrics"]["networks"]
         assert last["full"]["connections"] == 6 * 10 + 10 + 10 * 3 + 3
         assert last["thin"]["connections"] < 6 * 20 + 20 + 20 * 3 + 3
@@ -54,6 +59,28 @@ class TestRetrain(MethodContract):
         alone = search("retrain", made_table(), out=tmp_path / "alone", workers=0, rounds=4, networks={"thin": SPARSE})
         one, two = (run.rounds[1]["metrics"]["networks"]["thin"] for run in (both, alone))
         assert one["error"] == two["error"]
+
+
+def test_the_best_round_by_validation_is_handed_over_too() -> None:
+    """Of ten rows 9 are right after round 1, 5 after round 2, and 4 after the last: round 1 was the best."""
+    right = iter([1, 9, 5])  # before rounds 1, 2 and 3
+
+    def answer(task: Task) -> Payload:
+        if "part" in task.payload:
+            return {"correct": 9 if task.id.startswith("validation:one-best") else 4}
+        weights = Tensors({name: array + 1 for name, array in task.payload["weights"].items()})
+        return {"weights": weights, "before": {"validation": {"correct": next(right)}}}
+
+    federation = ScriptedFederation(["a"], answer)
+    method = Retrain(RetrainConfig(rounds=3, networks={"one": FIXED}, test_every=0), federation.clients()[0].schema)
+    states = [method.init(federation, stream(1, "init"))]
+    for number in range(3):
+        federation.begin(number + 1)
+        states.append(method.step(states[-1], federation, stream(1, "step", number))[0])
+    last, best = method.results(states[-1], federation, stream(1, "results"))
+    assert (last.id, last.picks, best.id, best.picks) == ("one", ["one"], "one-best", ["one-best", "high"])
+    assert best.weights.whole_digest() == states[1].networks["one"].whole_digest()
+    assert best.objectives["error"] == pytest.approx(0.1) and last.objectives["error"] == pytest.approx(0.6)
 
 
 def searched(method: str, data: Federated, folder: Path, **settings: Any) -> Run:

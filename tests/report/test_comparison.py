@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from atoll.cli.app import app
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.report.comparison.boxes import draw_boxes
+from atoll.report.comparison.output import plain_comparison
 from atoll.report.comparison.rows import compare_runs
 from atoll.report.comparison.tables import markdown, spread
 from atoll.run.sweep import seeds_from
@@ -79,6 +81,10 @@ def test_differences_are_tested_seed_by_seed_from_eight_seeds_on(tmp_path: Path)
     assert standard.interval.mean == pytest.approx(0.02) and standard.interval.low == pytest.approx(0.02)
     assert (knee.p, standard.p) == (pytest.approx(4 / 256), pytest.approx(4 / 256)), "2 / 256, corrected for two rows"
     assert "| standard | 8 | +2.00 | +2.00 to +2.00 | 0.0156 | higher |" in markdown(found)
+    # The same p-values for programs and on the page, which shows only one network of each group.
+    assert [one["p"] for one in plain_comparison(found)["differences"]] == [knee.p, standard.p]
+    page = replace(found, rows=[found.rows[0], found.rows[2]], every=found.rows)
+    assert [(one.row.name, one.p) for one in page.differences] == [("standard", standard.p)] and page.tests == 2
     by_f1 = compare_runs([tmp_path / "found", tmp_path / "rivals"], "f1")
     assert "weighted F1" in markdown(by_f1) and by_f1.differences[0].interval.mean == pytest.approx(-0.375)
 
@@ -171,7 +177,7 @@ def test_sweep_and_compare_from_the_command_line(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0 and {path: path.read_bytes() for path in results} == results, "finished runs are kept"
     other = CliRunner().invoke(app, [*words, "--set", "nevofed.population=12"])
-    assert isinstance(other.exception, RunDirectoryError) and "another population" in str(other.exception)
+    assert isinstance(other.exception, RunDirectoryError) and "population = 10" in str(other.exception)
     compared = CliRunner().invoke(app, ["compare", str(tmp_path / "wine"), "--out", str(tmp_path / "boxes.svg")])
     assert compared.exit_code == 0 and "| wine |" not in compared.output and (tmp_path / "boxes.svg").exists()
     assert "client-001" in compared.output

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import atoll
 from atoll import spaces
+from atoll.cli.app import app
+from atoll.config import read_file
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.run.baselines import rates_from, rivals_of, run_rivals, scaled, stages
-from atoll.run.reader import Run
+from atoll.run.baselines import (
+    Rival,
+    RivalRuns,
+    rates_from,
+    rivals_of,
+    run_rivals,
+    scaled,
+    stages,
+    tune,
+    with_validation_rows,
+)
+from atoll.run.reader import Run, load
+from atoll.spaces.sparse import space as sparse
 from refusals import refused
 
 
@@ -56,11 +71,11 @@ def test_a_rival_of_equal_macs_is_the_widest_that_fits() -> None:
 
 def test_the_learning_rate_is_chosen_once_and_runs_are_used_again(search: Run, tmp_path: Path) -> None:
     options: dict[str, Any] = {"rates": [1e-6, 0.1], "wanted": ["logistic"]}
-    ((name, tuned, runs),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
+    ((name, tuned, runs, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
     assert name == "logistic" and tuned is not None and tuned.rate == 0.1 and tuned.macs > 0
     assert [run.manifest["seed"] for run in runs] == [1, 2]
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    ((_, again, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
+    ((_, again, _, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
     assert again == tuned
     assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
 
@@ -70,12 +85,132 @@ def test_each_seed_gets_the_budget_of_its_own_search(search: Run, tmp_path: Path
     longer = atoll.search(
         "realtime", {"name": "wine"}, out=tmp_path / "longer", rounds=9, workers=0, settings=settings, widths=[16, 8]
     )
-    ((_, _, runs),) = run_rivals({1: search, 2: longer}, tmp_path / "out", rates=[0.1], wanted=["logistic"])
+    ((_, _, runs, _),) = run_rivals({1: search, 2: longer}, tmp_path / "out", rates=[0.1], wanted=["logistic"])
     budgets = [one.result["ledger"]["client_macs"] for one in (search, longer)]
+    shares = [RivalRuns("logistic", None, [run]).cost_share({1: search, 2: longer}) for run in runs]
+    assert all(0.5 < share <= 1.02 for share in shares)
     for run, budget in zip(runs, budgets, strict=True):
         spent = run.result["ledger"]["client_macs"]
         assert spent <= 1.02 * budget and spent + spent / run.result["rounds"] > 0.98 * budget
     assert runs[1].result["rounds"] > runs[0].result["rounds"]
+
+
+class Edited(Run):
+    """A run whose result is not what its file says."""
+
+    def __init__(self, run: Run, macs: int | None = None, budget: int | None = None) -> None:
+        super().__init__(run.path)
+        self._macs, self._budget = macs, budget
+
+    @property
+    def result(self) -> dict[str, Any]:
+        found = super().result
+        for candidate in found["candidates"]:
+            candidate["objectives"]["macs"] = self._macs or candidate["objectives"]["macs"]
+        found["ledger"]["client_macs"] = self._budget or found["ledger"]["client_macs"]
+        return found
+
+
+def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Run, tmp_path: Path) -> None:
+    """The smallest MLP 13-1-1-3 has 17 MACs, and 5 are allowed."""
+    tiny = Edited(search, macs=5)
+    found = {one.name: one.problem for one in rivals_of(tiny)}
+    assert "smallest has 17" in found["like-high"] and found["standard"] == ""
+    with refused(ConfigError, "no-rival-small-enough", "5 MACs", 17):
+        rivals_of(tiny, wanted=["standard", "like-high"])
+    poor = Edited(search, budget=1000)
+    with refused(ConfigError, "budget-too-small", "1,000", search.path):
+        rivals_of(poor, wanted=["standard"])
+    outcomes = list(run_rivals({1: poor}, tmp_path / "out", rates=[0.1]))
+    assert [one.name for one in outcomes if one.problem] == ["standard", "like-high", "like-knee", "logistic"]
+    assert [len(one.runs) for one in outcomes] == [0, 0, 0, 0, 1], "random search has the rounds of the search"
+
+
+def test_regularisers_are_those_of_the_search(tmp_path: Path) -> None:
+    own = {"prox": 0.1, "weight_decay": 1e-3, "clip": 5.0}
+    options: dict[str, Any] = {"rounds": 2, "workers": 0, "widths": [4, 4], "settings": {"data": {"clients": 3}}}
+    run = atoll.search("realtime", "wine", out=tmp_path / "run", **options, **own)
+    (rival,) = rivals_of(run, wanted=["standard"])
+    assert rival.raw["retrain"].items() >= own.items()
+
+
+def test_rivals_of_nevofed_use_its_budget(tmp_path: Path) -> None:
+    """It has no local epochs of its own: those of the rival's preset count, two."""
+    options: dict[str, Any] = {"rounds": 1, "population": 10, "refine": 0.0, "polish": 0.0}
+    run = atoll.search("nevofed", "wine", out=tmp_path / "run", workers=0, **options)
+    rich = Edited(run, budget=10**7)
+    found = {one.name: one for one in rivals_of(rich)}
+    assert set(found) == {"standard", "logistic", "alone", "fine-tuned"}
+    sizes = {"train": 107, "validation": 36}  # of 178 wines on ten clients
+    for name, method in (("standard", "retrain"), ("logistic", "retrain"), ("alone", "personal")):
+        own = found[name].raw[method]
+        hidden = [] if name == "logistic" else [32, 16]
+        wide = [13, *hidden, 3]
+        macs = sum(before * after for before, after in pairwise(wide))
+        each = macs * (3 * 2 * sizes["train"] + sizes["validation"])
+        assert own["rounds"] == pytest.approx(10**7 / each, rel=0.05)
+    rounds, shared = (found["fine-tuned"].raw["personal"][key] for key in ("rounds", "shared"))
+    assert rounds == found["alone"].raw["personal"]["rounds"] and shared == rounds - round(0.2 * rounds)
+    assert "shared" not in found["alone"].raw["personal"]
+    with refused(ConfigError, "budget-too-small", "2 rounds"):
+        rivals_of(Edited(run, budget=10**6), wanted=["fine-tuned"])
+
+
+def test_the_standard_of_moefl_appears_twice(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 1, "fitness_rounds": 1, "finish": 0.0, "population": 2, "epochs": 1}
+    run = atoll.search("moefl", "wine", out=tmp_path / "run", workers=0, **options)
+    rich = Edited(run, budget=10**9)
+    found = {one.name: one for one in rivals_of(rich, wanted=["standard", "paper"])}
+    assert found["standard"].rate is None and found["paper"].rate == 0.1
+    networks = [one.raw["retrain"]["networks"][name] for name, one in found.items()]
+    assert networks[0] == networks[1] and networks[0]["hidden"] == [200, 200]
+
+
+def test_a_convolutional_rival_has_fewer_filters_too() -> None:
+    whole = sparse.standard({"model": "cnn", "input": [1, 28, 28], "classes": 10})
+    limit = spaces.cost(whole).macs // 20
+    found = scaled(whole, limit)
+    assert found["filters"][0] < 32 and found["hidden"][0] < 128 and spaces.cost(found).macs <= limit
+
+
+def test_test_rows_choose_no_learning_rate(tmp_path: Path) -> None:
+    """Where there are no validation rows, the runs of the choice set aside a fifth of the training rows."""
+    raw = {"method": "fedavg", "engine": {"workers": 0}, "fedavg": {"rounds": 3, "hidden": [4]}}
+    raw["data"] = {"name": "wine", "clients": 3, "split": [0.8, 0.0, 0.2]}
+    found = tune(Rival("plain", raw), [1e-6, 0.1], tmp_path)
+    assert found.set_aside and found.rate == 0.1
+    for rate, error in found.errors.items():
+        run = load(tmp_path / f"lr-{rate:g}" / "seed-1")
+        assert read_file(run.path / "config.toml")["data"]["split"] == [0.64, 0.16, 0.2]
+        assert sum(own["validation"] for own in run.manifest["clients"].values()) == 28
+        assert error == min(one["objectives"]["error"] for one in run.result["candidates"])
+    whole, aside = with_validation_rows({**raw, "data": {"name": "wine", "clients": 3}}, None)
+    assert "split" not in whole["data"] and not aside
+    # Validation rows that are trained on say nothing either.
+    trained = {"method": "retrain", "data": {"name": "wine"}, "retrain": {"with_validation": True}}
+    assert with_validation_rows(trained, None)[0]["retrain"]["with_validation"] is False
+
+
+def test_the_luckiest_client_does_not_choose_for_personal_networks(tmp_path: Path) -> None:
+    raw = {"method": "personal", "engine": {"workers": 0}, "personal": {"rounds": 3, "hidden": [4]}}
+    raw["data"] = {"name": "wine", "clients": 3}
+    found = tune(Rival("alone", raw), [0.1], tmp_path)
+    run = load(tmp_path / "lr-0.1" / "seed-1")
+    own = [one["objectives"]["error"] for one in run.result["candidates"] if one.get("owner")]
+    assert len(set(own)) > 1 and found.errors[0.1] == pytest.approx(sum(own) / 3)
+
+
+def test_the_commands_say_what_was_done(search: Run, tmp_path: Path) -> None:
+    words = ["--rates", "0.1", "--out", str(tmp_path / "rivals"), "--quiet", "--workers", "0"]
+    done = CliRunner().invoke(app, ["baselines", str(search.path), "--rivals", "random", *words])
+    assert done.exit_code == 0, done.output
+    assert "of the search's client MACs (it has the rounds of the search)" in " ".join(done.output.split())
+    file = tmp_path / "plain.toml"
+    file.write_text('method = "fedavg"\n[data]\nname = "wine"\nsplit = [0.8, 0.0, 0.2]\n[fedavg]\nrounds = 1\n')
+    words = ["--rates", "0.1", "--out", str(tmp_path / "tuning"), "--quiet", "--workers", "0"]
+    done = CliRunner().invoke(app, ["tune", str(file), *words])
+    assert done.exit_code == 0, done.output
+    assert "validation error" in done.output and "set aside" in " ".join(done.output.split())
 
 
 def test_what_has_no_rivals_is_refused(search: Run, tmp_path: Path) -> None:

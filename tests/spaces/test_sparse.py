@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atoll import spaces
+from atoll.core import wire
 from atoll.errors import ArchitectureError
 from atoll.rng import stream
 from atoll.spaces.sparse import space as sparse
-from atoll.spaces.sparse.graph import draw, expected_connections, probability
+from atoll.spaces.sparse.graph import draw, expected_connections, probability, remove_smallest
 from refusals import refused
 
 MLP: dict[str, Any] = {
@@ -98,6 +99,22 @@ def test_what_was_removed_is_not_counted_but_a_zero_bias_is() -> None:
     name = "layers.0.weight"
     thinner = vectors.replaced({name: np.where(np.arange(len(vectors[name])) < 2, 0, vectors[name])})
     assert sparse.connections(SMALL, thinner) == spaces.cost(SMALL).params - 2
+
+
+def test_what_an_upload_takes_by_hand_and_on_the_wire() -> None:
+    """Whole matrices of 4 x 2 and 2 x 3 and 5 biases: 19 weights. With xi a bit for each of 14 connections, 2 bytes."""
+    arch = {**MLP, "input": [4], "classes": 3, "hidden": [2], "epsilon": 10**9}
+    assert sparse.upload_bytes(arch, 19) == 76 and sparse.executed_macs(arch) == spaces.cost(arch).macs == 14
+    assert sparse.upload_bytes({**arch, "xi": 0.5}, 12) == 4 * 12 + 2
+    # Missing connections are not sent, and are computed all the same.
+    wide = {**MLP, "xi": 0.4}
+    held = sum(int(mask.sum()) for mask in sparse.masks(wide).values())
+    assert sparse.executed_macs(wide) == 784 * 200 + 200 * 200 + 200 * 10 > spaces.cost(wide).macs == held
+    packed = sparse.pack(wide, spaces.initial(wide, stream(1, "test")))
+    graphs = sparse.masks(wide)
+    upload = packed.replaced({name: remove_smallest(packed[name], 0.4) for name in graphs})
+    counted = sparse.upload_bytes(wide, sparse.connections(wide, upload))
+    assert counted == pytest.approx(wire.size({"weights": upload}, digests=False), rel=0.01)
 
 
 @pytest.mark.parametrize(

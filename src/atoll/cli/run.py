@@ -233,6 +233,7 @@ def _experiments(
     return found
 
 
+SET_ASIDE = "no client has validation rows: a fifth of the training rows was set aside to choose the learning rate"
 Rates = Annotated[str, typer.Option(help="Learning rates to choose from, on validation rows; one: no choice.")]
 
 
@@ -255,15 +256,15 @@ def baselines(
     from atoll.run.reader import load
     from atoll.run.sweep import runs_in, seeds_from
 
-    found = [load(directory)] if (directory / "config.toml").is_file() else runs_in(directory)
-    searches = {int(run.manifest["seed"]): run for run in found}
+    there = [load(directory)] if (directory / "config.toml").is_file() else runs_in(directory)
+    searches = {int(run.manifest["seed"]): run for run in there}
     if seeds is not None:
         first = min(searches)
         searches = {seed: searches.get(seed, searches[first]) for seed in seeds_from(seeds, first)}
     folder = out if out is not None else directory.with_name(f"{directory.name}-baselines")
     wanted = None if rivals is None else rivals.split(",")
     with watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
-        for name, tuned, runs in run_rivals(
+        for found in run_rivals(
             searches,
             folder,
             rates=rates_from(rates),
@@ -272,8 +273,16 @@ def baselines(
             data_dir=data_dir,
             watch=watching.options,
         ):
+            if found.problem:
+                tell(f"{found.name}: left out: {found.problem}")
+                continue
+            tuned, count = found.tuned, len(found.runs)
             rate = "" if tuned is None else f", learning rate {tuned.rate:g} of {rates} ({tuned.macs / 1e9:,.0f} GMAC)"
-            tell(f"{name}: {len(runs)} run{'s' if len(runs) > 1 else ''} in {folder / name}{rate}")
+            cost = f", {found.cost_share(searches):.2f} of the search's client MACs"
+            equal = " (it has the rounds of the search)" if found.name == "random" else ""
+            tell(f"{found.name}: {count} run{'s' if count > 1 else ''} in {folder / found.name}{cost}{equal}{rate}")
+            if tuned is not None and tuned.set_aside:
+                tell(f"{found.name}: {SET_ASIDE}")
     tell(f"compare them with: atoll compare {directory} {folder}")
 
 
@@ -296,7 +305,9 @@ def tune(
     with watched(quiet, folder, again=f"atoll tune {target}") as watching:
         found = choose(Rival(target.stem, raw), rates_from(rates), folder, data_dir, watching.options)
     for rate, error in found.errors.items():
-        tell(f"learning rate {rate:g}: error {error:.4f}{'  <- lowest' if rate == found.rate else ''}")
+        tell(f"learning rate {rate:g}: validation error {error:.4f}{'  <- lowest' if rate == found.rate else ''}")
+    if found.set_aside:
+        tell(SET_ASIDE)
 
 
 def export(

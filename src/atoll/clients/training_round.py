@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from atoll import spaces
-from atoll.algorithms.aggregation import Mean
+from atoll.algorithms.aggregation import Mean, with_momentum
 from atoll.algorithms.robust import RobustMean
 from atoll.clients import jobs
 from atoll.clients.evaluation import Measure, measured_parts, measuring, statistics_check
@@ -57,6 +57,7 @@ class FederatedModel:
     diverged: bool = False  # no client could return finite weights: there is nothing left to train
     # Of the model as it was sent in the last round, by the part of the clients' rows, if it was asked for.
     counts: Mapping[Part, Counted] = field(default_factory=dict)
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of `LocalTraining.server_momentum`
 
     def whole(self) -> Tensors:
         """The weights as the network's own parameters."""
@@ -65,7 +66,7 @@ class FederatedModel:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How clients train in a round. `lr` is for models that do not have their own."""
+    """How clients train in a round, and what the server adds. `lr` is for models that do not have their own."""
 
     epochs: int = 5
     batch: int = 50
@@ -74,6 +75,7 @@ class LocalTraining:
     momentum: float = 0.0
     weight_decay: float = 0.0
     client_accuracy: bool = False  # clients also count what their own trained network gets right on their own rows
+    server_momentum: float = 0.0  # of what the server makes of the replies, see `with_momentum`
     cosine: int = 0  # rounds of a cosine from the full learning rate down to zero; 0: the decay instead
     extras: Payload = field(default_factory=dict)  # what else a task carries, such as augmentation and clipping
 
@@ -185,7 +187,8 @@ def train_models(
         raise TooFewReplies(
             f"none of {len(tasks)} tasks returned a usable model ({replies.reasons})", code="too-few-replies"
         )
-    after = [sums[model.name].applied(model) if model.name in sums else model for model in models]
+    momentum = training.server_momentum
+    after = [sums[model.name].applied(model, momentum) if model.name in sums else model for model in models]
     return [
         _nothing_right(model, (own or {}).get(model.name, clients), parts) if model.diverged else model
         for model in after
@@ -338,13 +341,15 @@ class _Sum:
                 total.add(counts, info.sizes[part])
                 total.clients.append(info.name)
 
-    def applied(self, model: FederatedModel) -> FederatedModel:
+    def applied(self, model: FederatedModel, momentum: float) -> FederatedModel:
         """The model after the round."""
         if self.mean.weight == 0:
             return replace(model, diverged=self.diverged)
+        weights, velocity = with_momentum(model.weights, self.mean.result(), model.velocity, momentum)
         return replace(
             model,
-            weights=self.mean.result(),
+            weights=weights,
+            velocity=velocity,
             connections=self.connections / self.mean.weight,
             client_correct=self.correct,
             client_rows=self.rows,

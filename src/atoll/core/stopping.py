@@ -23,8 +23,8 @@ class StopSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     rounds: int | None = Field(default=None, ge=1)  # fewer than the method's own, which schedules are made for
-    accuracy: float | None = Field(default=None, gt=0, le=1)  # on validation rows, of the round's metrics
-    plateau: int | None = Field(default=None, ge=1)  # rounds in a row without a lower error
+    accuracy: float | None = Field(default=None, gt=0, le=1)  # 1 minus the round's error, see docs/guide.md
+    plateau: int | None = Field(default=None, ge=1)  # rounds in a row without a lower error of the round
     upload: int | None = Field(default=None, ge=1)  # bytes that all clients together have sent
     macs: int | None = Field(default=None, ge=1)  # that all clients together have computed
     minutes: float | None = Field(default=None, gt=0)  # of wall-clock time

@@ -35,6 +35,7 @@ __all__ = [
     "Payload",
     "PrivateWork",
     "Reply",
+    "RunSegment",
     "Schema",
     "StateT",
     "Task",
@@ -93,6 +94,23 @@ class Candidate:
     statistics: Tensors = field(default_factory=lambda: Tensors({}))
     about: Mapping[str, Any] = field(default_factory=dict)  # what else a reader of the result should know of it
     owner: str | None = None  # the client whose own network it is; None: it serves all clients
+
+
+@dataclass(frozen=True)
+class RunSegment:
+    """The rounds of a run that end with one closing phase: all of them, or those that `resume --rounds` has added."""
+
+    begun: int = 0  # rounds before it
+    planned: int = 0  # the last one's number; 0: not known yet
+
+    @property
+    def rounds(self) -> int:
+        return self.planned - self.begun
+
+    def extended(self, rounds: int, done: int, closing: bool) -> RunSegment:
+        """For a run of this many `rounds`. What is added in or after a `closing` phase is a segment of its own, so that
+        the search goes on; before it, the present segment becomes longer."""
+        return RunSegment(done if closing and 0 < self.planned != rounds else self.begun, rounds)
 
 
 StateT = TypeVar("StateT")

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from atoll import spaces
+from atoll.algorithms.aggregation import with_momentum
 from atoll.algorithms.sampling import choose
 from atoll.clients import evaluate_test, jobs, measured_by, measured_parts, metrics_of, total, train_task
 from atoll.methods.base import (
@@ -68,6 +69,7 @@ class FedAvgConfig(TrainingConfig):
     schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM: of the averaged model's changes
     test_every: int = Field(default=1, ge=0)  # rounds between test evaluations, for the report; 0: only at the end
 
     @model_validator(mode="before")
@@ -93,6 +95,7 @@ class FedAvgState:
     best: Tensors = field(default_factory=lambda: Tensors({}))
     best_error: float = 1.0
     best_round: int = 0
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of `server_momentum`
 
 
 class FedAvg(Method[FedAvgState]):
@@ -132,7 +135,10 @@ class FedAvg(Method[FedAvgState]):
         metrics = self._metrics(state, counts, federation)
         if counts["validation"] and state.round and metrics["error"] <= state.best_error:
             state = replace(state, best=state.weights, best_error=metrics["error"], best_round=state.round)
-        return replace(state, round=state.round + 1, weights=mean.result()), metrics | {"clients": trained}
+        momentum = self.config.server_momentum
+        weights, velocity = with_momentum(state.weights, mean.result(), state.velocity, momentum)
+        new = replace(state, round=state.round + 1, weights=weights, velocity=velocity)
+        return new, metrics | {"clients": trained}
 
     def results(self, state: FedAvgState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The network of the last round and, if it is another, that of the best round by validation error."""

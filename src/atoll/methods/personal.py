@@ -8,12 +8,14 @@ federated averaging, the metrics of a round are those of the networks that were 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from atoll import spaces
+from atoll.algorithms.aggregation import with_momentum
 from atoll.clients import Finished, calibrated, evaluate_finished, measured_by, train_task
 from atoll.errors import ConfigError
 from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Part, Payload, Schema, Tensors
@@ -21,6 +23,8 @@ from atoll.methods.fedavg import FedAvgConfig, scheduled
 from atoll.spaces import fixed
 from atoll.training import calibration
 from atoll.training.metrics import Confusion, accuracy, weighted_f1
+
+Counts = dict[Part, dict[str, Confusion]]  # by part, then by client
 
 
 class PersonalConfig(FedAvgConfig):
@@ -43,6 +47,7 @@ class PersonalState:
     round: int
     shared: Tensors  # the network of all clients, as long as it is averaged
     own: dict[str, Any]  # client -> its own weights, after that
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of `server_momentum`, in the shared rounds
 
 
 class Personal(Method[PersonalState]):
@@ -68,25 +73,29 @@ class Personal(Method[PersonalState]):
         alone = state.round >= self.config.shared
         infos = {info.name: info for info in federation.clients()}
         every = self.config.test_every
-        tested = bool(every) and (state.round + 1) % every == 0 and not calibration.statistics_form(self.architecture)
-        parts: list[Part] = ["test"] if tested else []
+        counted = not calibration.statistics_form(self.architecture)
+        tested = counted and bool(every) and (state.round + 1) % every == 0
+        parts: list[Part] = ["validation"] if counted else []
+        parts += ["test"] if tested else []
         tasks = [
             train_task(info, self._payload(state.own.get(name, state.shared), state.round), parts=parts)
             for name, info in infos.items()
         ]
         mean, own = federation.mean(state.shared), dict(state.own)
-        counts: dict[str, Confusion] = {}
+        counts: Counts = {"validation": {}, "test": {}}
         for reply in federation.collect(tasks, what="a usable model"):
-            for found in measured_by(reply.payload).values():
-                counts[reply.task.client] = found.confusion
+            for part, found in measured_by(reply.payload).items():
+                counts[part][reply.task.client] = found.confusion
             if alone:
                 own[reply.task.client] = reply.payload["weights"]
             else:
                 rows = infos[reply.task.client].sizes["train"]
                 mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
-        shared = state.shared if alone else mean.result()
-        new = PersonalState(state.round + 1, shared, own)
-        return new, self._metrics(state, counts, federation) if tested else {}
+        shared, velocity = state.shared, state.velocity
+        if not alone:
+            shared, velocity = with_momentum(shared, mean.result(), velocity, self.config.server_momentum)
+        new = PersonalState(state.round + 1, shared, own, velocity)
+        return new, self._metrics(state, counts, federation, tested)
 
     def results(self, state: PersonalState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The shared network, and every client's own."""
@@ -132,21 +141,27 @@ class Personal(Method[PersonalState]):
             **settings.extras(),
         }
 
-    def _metrics(self, state: PersonalState, counts: dict[str, Confusion], federation: Federation) -> Metrics:
-        """The mean over clients of each one's network, as it was sent, on its own test rows, for the report; those that
-        did not count while they trained are asked."""
+    def _metrics(self, state: PersonalState, counts: Counts, federation: Federation, tested: bool) -> Metrics:
+        """The mean over clients of each one's network, as it was sent, on its own validation rows and, when it is time,
+        on its own test rows for the report, of which those that did not count while they trained are asked."""
+        found = counts["validation"].values()
+        metrics: Metrics = {"error": _mean([1.0 - accuracy(own) for own in found])} if found else {}
+        if not tested:
+            return metrics
+        test, clients = counts["test"], federation.clients()
         networks = [
             Finished(self.architecture, state.own.get(info.name, state.shared), Tensors({}), info.name)
-            for info in federation.clients()
-            if info.sizes["test"] > 0 and info.name not in counts
+            for info in clients
+            if info.sizes["test"] > 0 and info.name not in test
         ]
-        counts = counts | {name: own for each in evaluate_finished(federation, networks) for name, own in each.items()}
-        found = [counts[info.name] for info in federation.clients() if info.name in counts]
-        if not found:
-            return {}
-        error = sum(1.0 - accuracy(counts) for counts in found) / len(found)
-        return {
-            "error": error,
-            "test_error": error,
-            "test_f1": sum(weighted_f1(counts) for counts in found) / len(found),
-        }
+        test = test | {name: own for each in evaluate_finished(federation, networks) for name, own in each.items()}
+        held = [test[info.name] for info in clients if info.name in test]
+        if held:
+            metrics["test_error"] = _mean([1.0 - accuracy(own) for own in held])
+            metrics["test_f1"] = _mean([weighted_f1(own) for own in held])
+            metrics.setdefault("error", metrics["test_error"])
+        return metrics
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

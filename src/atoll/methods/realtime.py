@@ -29,7 +29,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.algorithms.aggregation import Average
+from atoll.algorithms.aggregation import Average, with_momentum
 from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import balanced_paths, groups, participants
 from atoll.clients import calibrated, calibrated_together
@@ -42,6 +42,7 @@ from atoll.methods.base import (
     Metrics,
     Part,
     PrivateWork,
+    RunSegment,
     Schema,
     Tensors,
 )
@@ -65,6 +66,7 @@ class RealtimeConfig(ChoiceConfig):
     """The settings of all searches over choice keys, those of the shared master, and those of the closing phase."""
 
     average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM, beyond the paper: of the master's changes
     # Which path each client trains: that of its offspring, or balanced ones, so that all branches are trained alike.
     paths: Literal["offspring", "balanced"] = "offspring"
     snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use
@@ -77,7 +79,11 @@ class RealtimeConfig(ChoiceConfig):
     @property
     def closing(self) -> int:
         """Rounds of the closing phase."""
-        return round(self.finish * self.rounds)
+        return self.closing_of(self.rounds)
+
+    def closing_of(self, rounds: int) -> int:
+        """The same of this many rounds."""
+        return round(self.finish * rounds)
 
     @model_validator(mode="after")
     def _rounds_are_left(self) -> Self:
@@ -116,6 +122,9 @@ class RealtimeState:
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
     best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
+    begun: int = 0  # of the present segment, see `RunSegment`
+    planned: int = 0
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of the master, for `server_momentum`
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -154,8 +163,13 @@ class Realtime(ChoiceSearch[RealtimeState]):
             )
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
-        if state.round >= self.config.rounds - self.config.closing and state.objectives:
-            return self._closing_round(state, federation, rng)
+        segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
+        state = replace(state, begun=segment.begun, planned=segment.planned)
+        closing = self.config.closing_of(segment.rounds)
+        if segment.begun:  # what a longer run adds has both phases, where it adds two rounds
+            closing = min(segment.rounds - 1, max(1, closing))
+        if state.round >= segment.planned - closing and state.objectives:
+            return self._closing_round(state, closing, federation, rng)
         return self._search_round(state, federation, rng)
 
     def _search_round(
@@ -163,12 +177,11 @@ class Realtime(ChoiceSearch[RealtimeState]):
     ) -> tuple[RealtimeState, Metrics]:
         offspring = self.offspring(state.parents, state.objectives, rng)
         participating = self.participating(federation, rng)
-        master, untrained = state.master, []
-        if state.searched == 0:
-            master, left_out = self._train(master, state.parents, state.searched, participating, federation, rng)
+        untrained = []
+        for trained in [state.parents, offspring] if state.searched == 0 else [offspring]:
+            state, left_out = self._train(state, trained, participating, federation, rng)
             untrained += left_out
-        master, left_out = self._train(master, offspring, state.searched, participating, federation, rng)
-        untrained += left_out
+        master = state.master
 
         keys = [*state.parents, *offspring]
         before = sorted(set(self._places(state.parents, state.objectives).values())) if state.objectives else []
@@ -179,8 +192,16 @@ class Realtime(ChoiceSearch[RealtimeState]):
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
         ready = self._snapshot_statistics(master, parents, values, known, participating, federation)
-        done = (state.round + 1, state.searched + 1)
-        new = RealtimeState(*done, master, parents, values, ready, {}, {}, state.checkers)
+        new = replace(
+            state,
+            round=state.round + 1,
+            searched=state.searched + 1,
+            parents=parents,
+            objectives=values,
+            ready=ready,
+            finished={},
+            best={},
+        )
         return new, self._metrics(new, federation) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
@@ -241,15 +262,15 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def _train(
         self,
-        master: Tensors,
+        state: RealtimeState,
         keys: Sequence[Key],
-        rounds_done: int,
         participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
-    ) -> tuple[Tensors, list[str]]:
-        """Each key is trained by its own group of clients; the new master, and the keys that no client trained."""
-        infos = {info.name: info for info in participating}
+    ) -> tuple[RealtimeState, list[str]]:
+        """Each key is trained by its own group of clients; the state with the new master, and the keys that no client
+        trained."""
+        infos, master, rounds_done = {info.name: info for info in participating}, state.master, state.searched
         if self.config.paths == "balanced":
             paths = balanced_paths(len(infos), len(keys[0]), choice.BRANCHES, rng)
             pairs = list(zip(paths, rng.permutation(list(infos)).tolist(), strict=True))
@@ -263,7 +284,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
             trained.add(key_name(reply.task.payload["key"]))
         asked = {key_name(key) for key, _ in pairs}
-        return mean.result(), [name for name in map(key_name, keys) if name in asked and name not in trained]
+        left_out = [name for name in map(key_name, keys) if name in asked and name not in trained]
+        moved, velocity = with_momentum(master, mean.result(), state.velocity, self.config.server_momentum)
+        return replace(state, master=moved, velocity=velocity), left_out
 
     # -- lines 43-49: objectives of all 2N keys ------------------------------------------------------------------------
 
@@ -285,14 +308,15 @@ class Realtime(ChoiceSearch[RealtimeState]):
     # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
 
     def _closing_round(
-        self, state: RealtimeState, federation: Federation, rng: Generator
+        self, state: RealtimeState, rounds: int, federation: Federation, rng: Generator
     ) -> tuple[RealtimeState, Metrics]:
+        """One of this many rounds, the last ones of the segment."""
         participating = self.participating(federation, rng)
         keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
         weights = {key_name(key): state.finished.get(key_name(key)) for key in keys}
         models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
-        training = self.final_training(self.config.closing, self.config.finish_lr or self.config.lr)
-        rounds_done = state.round - (self.config.rounds - self.config.closing)
+        training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
+        rounds_done = state.round - (state.planned - rounds)
         trained, values, statistics = self.train_finalists(
             models, training, rounds_done, participating, federation, leave_out=state.checkers
         )

@@ -11,7 +11,7 @@ With `--from found` training resumes from the weights that the search left: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
@@ -62,6 +62,7 @@ class RetrainConfig(TrainingConfig):
     schedule: Literal["decay", "cosine"] = "decay"  # of the learning rate; cosine: from lr to 0 over all rounds
     decay: float = Field(default=1.0, gt=0, le=1)  # of the learning rate, per round, with schedule "decay"
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM: of the averaged networks' changes
     # Name -> model file of a run, whose weights this network starts from; the others start from scratch.
     start: dict[str, str] = Field(default={})
     groups: int = Field(default=0, ge=0)  # number of client groups, one network on each in turn; 0: all on all
@@ -117,6 +118,7 @@ class RetrainState:
     connections: dict[str, float]  # Omega of the last round
     diverged: list[str]
     best: dict[str, Any]  # name -> weights, error and number of the round with the lowest validation error so far
+    velocities: dict[str, Any] = field(default_factory=dict)  # name -> velocity of `server_momentum`, if it is on
 
 
 class Retrain(Method[RetrainState]):
@@ -131,7 +133,7 @@ class Retrain(Method[RetrainState]):
 
     def __init__(self, config: RetrainConfig, schema: Schema) -> None:
         super().__init__(config.model_copy(update={"networks": config.for_data(schema)}), schema)
-        names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy")
+        names = ("epochs", "batch", "lr", "decay", "momentum", "weight_decay", "client_accuracy", "server_momentum")
         cosine = config.rounds if config.schedule == "cosine" else 0
         own = {name: getattr(config, name) for name in names}
         extras = config.extras() | ({"with_validation": True} if config.with_validation else {})
@@ -161,7 +163,8 @@ class Retrain(Method[RetrainState]):
         test = self._tested(sent, trained, federation) if "test" in parts else {}
         new = _state(number, trained, self._bests(state, trained, validation))
         table = {one.name: _metrics(one, validation, test) for one in trained}
-        errors = [row[key] for row in table.values() for key in ("error", "test_error") if key in row]
+        errors = [row["error"] for row in table.values() if "error" in row]
+        errors = errors or [row["test_error"] for row in table.values() if "test_error" in row]
         return new, ({"error": min(errors)} if errors else {}) | {"networks": table}
 
     def private_work(self) -> PrivateWork:
@@ -248,7 +251,14 @@ class Retrain(Method[RetrainState]):
 
     def _models(self, state: RetrainState) -> list[FederatedModel]:
         return [
-            FederatedModel(name, arch, state.networks[name], state.connections[name], diverged=name in state.diverged)
+            FederatedModel(
+                name,
+                arch,
+                state.networks[name],
+                state.connections[name],
+                diverged=name in state.diverged,
+                velocity=state.velocities.get(name, Tensors({})),
+            )
             for name, arch in self.config.networks.items()
         ]
 
@@ -260,6 +270,7 @@ def _state(number: int, trained: list[FederatedModel], best: dict[str, Any]) -> 
         {one.name: one.connections for one in trained},
         [one.name for one in trained if one.diverged],
         best,
+        {one.name: one.velocity for one in trained if one.velocity},
     )
 
 

@@ -11,9 +11,13 @@ tuning and the same client cost.
 | `alone`     | personal networks: the standard network on each client by itself                                 |
 | `fine-tuned`| personal networks: federated averaging, then each client goes on alone                           |
 
-A rival gets as many rounds as the client MACs of the search with its seed pay for, where there is one. Its learning
-rate is chosen from a grid by validation error, on the first seed with a third of the rounds; the cost of the grid is
-listed, outside the budget.
+A rival gets as many rounds as the client MACs of the search with its seed pay for, where there is one. Only `random`
+gets the rounds of the search instead: networks that are drawn are larger than those that are bred, so that it may cost
+its clients more than the search, which favours it. What each rival has cost is listed.
+
+The learning rate of a rival is chosen from a grid by validation error, on the first seed with a third of the rounds;
+the cost of the grid is listed, outside the budget. Where clients have no validation rows, the runs of the grid, and
+only these, set a fifth of the training rows aside for it: test rows choose nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +26,29 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from atoll import spaces
+from atoll.algorithms.sampling import participants
 from atoll.config import Experiment, Raw, merge, read_file, resolve, settings_table
 from atoll.core.messages import ClientInfo
 from atoll.data import DataSettings, load
+from atoll.data.loading import settle
 from atoll.errors import ConfigError, RunDirectoryError, nearest
+from atoll.methods.base import TrainingConfig
 from atoll.run.reader import Run
 from atoll.run.sweep import RunOptions, sweep
 
 RATES = (0.03, 0.1, 0.3)
-TRAINING = ("fraction", "epochs", "batch", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+# What a rival takes over of the search's training: all but the learning rate, which is chosen, and its schedule.
+TRAINING = (
+    *("fraction", "epochs", "batch", "momentum", "server_momentum"),
+    *(name for name in TrainingConfig.model_fields if name != "rounds"),
+)
 PAPER_RATE = 0.1  # of the standard network in the paper of moefl
 LAST_ALONE = 0.2  # of the rounds of `fine-tuned`
+SET_ASIDE = 0.2  # of the training rows, for the choice of a learning rate where there are no validation rows
+IMPOSSIBLE = ("no-rival-small-enough", "budget-too-small")  # codes of rivals that a search cannot have
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class Rival:
     name: str
     raw: Raw
     rate: float | None = None  # a learning rate that is not chosen
+    problem: str = ""  # why there can be no such rival; then there is no experiment
 
     @property
     def table(self) -> str:
@@ -62,7 +76,10 @@ class Rival:
 
 
 def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | None = None) -> list[Rival]:
-    """The rivals of a finished search, each with the rounds that the search's client MACs pay for."""
+    """The rivals of a finished search, each with the rounds that the search's client MACs pay for.
+
+    A rival that cannot exist is an error if it is `wanted`, else it has a `problem`.
+    """
     before = read_file(run.path / "config.toml")
     method = run.manifest["method"]
     if before["data"].get("name") in ("sites", "in-memory"):
@@ -90,7 +107,14 @@ def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | No
     for name in wanted or ():
         if name not in known:
             raise ConfigError(f"--rivals {name}: unknown; {nearest(name, known)}", code="unknown-rival")
-    found = [known[name]() for name in (wanted or known)]
+    found = []
+    for name in wanted or known:
+        try:
+            found.append(known[name]())
+        except ConfigError as problem:
+            if wanted or problem.code not in IMPOSSIBLE:
+                raise
+            found.append(Rival(name, {}, problem=str(problem)))
     return [rival for rival in found if rival is not None]
 
 
@@ -108,9 +132,9 @@ class _Rivals:
 
     def averaged(self, name: str, architecture: dict[str, Any]) -> Rival:
         """Federated averaging of one network, from scratch."""
-        rounds = self._rounds(architecture)
-        settings: Raw = {**self._training(), "rounds": rounds, "schedule": "cosine", "test_every": max(1, rounds // 10)}
-        settings["networks"] = {name: architecture}
+        settings: Raw = {**self._training(), "schedule": "cosine", "networks": {name: architecture}}
+        rounds = self._rounds("retrain", settings, architecture)
+        settings |= {"rounds": rounds, "test_every": max(1, rounds // 10)}
         return Rival(name, self._raw("retrain", settings))
 
     def paper(self) -> Rival | None:
@@ -139,8 +163,9 @@ class _Rivals:
     def personal(self, name: str, shared: bool) -> Rival | None:
         if not any(c.get("owner") for c in self.run.result["candidates"]):
             return None
-        rounds = max(2, self._rounds(self.standard))
-        settings: Raw = {**self._training(), "rounds": rounds, "model": "mlp", "hidden": self.standard["hidden"]}
+        settings: Raw = {**self._training(), "fraction": 1.0, "model": "mlp", "hidden": self.standard["hidden"]}
+        rounds = self._rounds("personal", settings, self.standard, least=2 if shared else 1)
+        settings["rounds"] = rounds
         if shared:
             settings["shared"] = rounds - max(1, round(LAST_ALONE * rounds))
         return Rival(name, self._raw("personal", settings))
@@ -151,16 +176,16 @@ class _Rivals:
     def _training(self) -> Raw:
         return {name: self.own[name] for name in TRAINING if self.own.get(name) is not None}
 
-    def _rounds(self, architecture: Mapping[str, Any]) -> int:
-        """Rounds of training and validation that cost no more client MACs than the search."""
-        epochs, fraction = int(self.own.get("epochs", 5)), float(self.own.get("fraction", 1.0))
-        cost = spaces.cost(architecture)
-        each = sum(_round_macs(info, cost, epochs) for info in self.clients) * fraction
+    def _rounds(self, method: str, settings: Raw, architecture: Mapping[str, Any], least: int = 1) -> int:
+        """Rounds of training and validation by this method that cost no more client MACs than the search."""
+        own: Any = resolve(self._raw(method, {**settings, "rounds": 1})).settings
+        cost, share = spaces.cost(architecture), participants(len(self.clients), own.fraction) / len(self.clients)
+        each = sum(_round_macs(info, cost, own.epochs) for info in self.clients) * share
         rounds = math.floor(self.budget / each)
-        if rounds < 1:
+        if rounds < least:
             raise ConfigError(
-                f"{self.run.path}: the search took {self.budget:,} client MACs, one round of its rival needs "
-                f"{each:,.0f}; compare a longer search",
+                f"{self.run.path}: the search took {self.budget:,} client MACs, {least} rounds of its rival need "
+                f"{least * each:,.0f}; compare a longer search",
                 code="budget-too-small",
             )
         return rounds
@@ -198,11 +223,10 @@ def stages(channels: Sequence[int]) -> list[int]:
 
 def scaled(architecture: dict[str, Any], macs: float) -> dict[str, Any]:
     """The architecture with all widths multiplied by the largest factor that needs no more than these MACs."""
-    key = "widths" if "widths" in architecture else "hidden"
-    widths = architecture[key]
+    keys = [key for key in ("widths", "filters", "hidden") if key in architecture]
 
     def at(factor: float) -> dict[str, Any]:
-        return {**architecture, key: [max(1, round(width * factor)) for width in widths]}
+        return architecture | {key: [max(1, round(width * factor)) for width in architecture[key]] for key in keys}
 
     low, high = 0.0, 4.0
     for _ in range(40):
@@ -236,12 +260,18 @@ class Tuned:
     rate: float
     errors: dict[float, float]
     macs: int
+    set_aside: bool = False  # the runs had validation rows that the data does not have: a fifth of the training rows
 
 
 def tune(
     rival: Rival, rates: Sequence[float], out: Path, data_dir: Path | None = None, watch: RunOptions | None = None
 ) -> Tuned:
-    """The best of these learning rates, on the rival's own seed with a third of its rounds."""
+    """The best of these learning rates, on the rival's own seed with a third of its rounds.
+
+    The error is that on validation rows: of the best network, or of personal networks the mean over their owners.
+    """
+    raw, set_aside = with_validation_rows(rival.raw, data_dir)
+    rival = replace(rival, raw=raw)
     errors, macs = {}, 0
     for rate in rates:
         experiment = rival.experiment(rate, share=1 / 3)
@@ -252,9 +282,57 @@ def tune(
             data_dir=data_dir,
             watch=watch or (lambda _: {}),
         )
-        best = min(c["objectives"].get("error", 1.0) for c in run.result["candidates"])
-        errors[rate], macs = best, macs + int(run.result["ledger"]["client_macs"])
-    return Tuned(min(errors, key=lambda rate: errors[rate]), errors, macs)
+        errors[rate], macs = _validation_error(run), macs + int(run.result["ledger"]["client_macs"])
+    return Tuned(min(errors, key=lambda rate: errors[rate]), errors, macs, set_aside)
+
+
+def with_validation_rows(raw: Raw, data_dir: Path | None) -> tuple[Raw, bool]:
+    """The experiment with validation rows to choose by, and whether they were set aside from the training rows."""
+    experiment = resolve(raw)
+    table = settings_table(experiment.method)
+    if getattr(experiment.settings, "with_validation", False):
+        raw = merge(raw, {table: {"with_validation": False}})
+    if experiment.engine.name not in ("local", "ray"):  # only sites know their rows; see `_validation_error`
+        return raw, False
+    federated, decided = settle(experiment.data, experiment.seed, data_dir)
+    if any(federated.info(name).sizes["validation"] for name in federated.names) or decided.split is None:
+        return raw, False
+    if decided.blocks == "official":
+        raise ConfigError(
+            "data.blocks = 'official': the published parts have no validation rows to choose a learning rate by; give "
+            "one rate (--rates 0.1), or other blocks",
+            code="no-validation-rows",
+        )
+    train, _, test = decided.split
+    split = [round((1 - SET_ASIDE) * train, 9), round(SET_ASIDE * train, 9), test]
+    return merge(raw, {"data": {"split": split}}), True
+
+
+def _validation_error(run: Run) -> float:
+    holders = [name for name, rows in run.manifest["clients"].items() if rows.get("validation")]
+    if not holders:
+        raise ConfigError(
+            f"{run.path}: no client has validation rows to choose a learning rate by; add some, or give one rate",
+            code="no-validation-rows",
+        )
+    candidates = run.result["candidates"]
+    own = [c["objectives"]["error"] for c in candidates if c.get("owner") in holders]
+    return sum(own) / len(own) if own else float(min(c["objectives"].get("error", 1.0) for c in candidates))
+
+
+class RivalRuns(NamedTuple):
+    """The runs of one rival, or why there are none."""
+
+    name: str
+    tuned: Tuned | None
+    runs: list[Run]
+    problem: str = ""
+
+    def cost_share(self, searches: Mapping[int, Run]) -> float:
+        """The client MACs of its runs, as a share of those of the searches."""
+        spent = sum(int(run.result["ledger"]["client_macs"]) for run in self.runs)
+        paid = sum(int(searches[int(run.manifest["seed"])].result["ledger"]["client_macs"]) for run in self.runs)
+        return spent / paid
 
 
 def run_rivals(
@@ -266,10 +344,11 @@ def run_rivals(
     workers: int | None = None,
     data_dir: Path | None = None,
     watch: RunOptions = lambda folder: {},
-) -> Iterator[tuple[str, Tuned | None, list[Run]]]:
+) -> Iterator[RivalRuns]:
     """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again.
 
     `searches` gives each seed the search whose client MACs its rivals get. Learning rates are chosen with the first.
+    A rival that cannot exist, and was not asked for by name, has a problem instead of runs.
     """
     engine = {} if workers is None else {"engine": {"workers": workers}}
     made: dict[Path, dict[str, Rival]] = {}
@@ -278,6 +357,10 @@ def run_rivals(
             rivals = rivals_of(search, data_dir, wanted)
             made[search.path] = {one.name: replace(one, raw=merge(one.raw, engine)) for one in rivals}
     for name, rival in next(iter(made.values())).items():
+        problem = next((own[name].problem for own in made.values() if name in own and own[name].problem), "")
+        if problem:
+            yield RivalRuns(name, None, [], problem)
+            continue
         tuned, rate = None, rates[0] if rates else None
         if rival.table == "moefl" or rival.rate is not None:  # learning rates are among the genes of moefl
             rate = rival.rate
@@ -289,4 +372,4 @@ def run_rivals(
             if name in made[search.path]:
                 experiment = made[search.path][name].experiment(rate)
                 runs += sweep(experiment, [seed], out / name, data_dir=data_dir, watch=watch)
-        yield name, tuned, runs
+        yield RivalRuns(name, tuned, runs)

@@ -73,15 +73,11 @@ def start(
     experiment.robust.refuse_too_few(len(engine.clients))
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
-    experiment = _fitted(experiment, engine)
-    projected: dict[str, Any] = {}
-    if experiment.privacy is not None:
-        engine = with_noisy_labels(engine, experiment.privacy, experiment.seed)
-        plan = plan_privacy(experiment, engine)
-        experiment = experiment.model_copy(update={"privacy": plan.settings})
-        projected = {"privacy": plan.lines()}
-        report_projection(watcher, plan.lines())
-    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex} | projected
+    experiment, engine, projected = _decided(experiment, engine)
+    if projected:
+        report_projection(watcher, projected)
+    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
+    manifest |= {"privacy": projected} if projected else {}
     with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
         try:
             _run(experiment, engine, links, manifest["run"], directory, watcher, stop)
@@ -117,6 +113,29 @@ def estimate(
     clients = (engine.clients, engine.benchmark, rules, clock, None, engine.held_out, experiment.robust)
     with Federation(transport, *clients) as federation:
         return rehearse(method, federation, transport, experiment.seed), lines
+
+
+def decided(experiment: Experiment, data_dir: Path | None = None) -> Experiment | None:
+    """The experiment as `start` would write it down, with everything decided that is left to the data, which is read.
+    None for data of sites, which only they can read."""
+    if experiment.engine.name not in ("local", "ray"):
+        return None
+    if experiment.simulation is not None:
+        experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
+    here = experiment.engine.model_copy(update={"name": "local", "workers": 0})
+    engine = _open(experiment.model_copy(update={"engine": here}), None, None, data_dir)
+    assert isinstance(engine, Engine)
+    return _decided(experiment, engine)[0]
+
+
+def _decided(experiment: Experiment, engine: Engine) -> tuple[Experiment, Engine, list[str]]:
+    """With everything decided that was left to the data, and what clients will spend under `[privacy]`, in words."""
+    experiment = _fitted(experiment, engine)
+    if experiment.privacy is None:
+        return experiment, engine, []
+    engine = with_noisy_labels(engine, experiment.privacy, experiment.seed)
+    plan = plan_privacy(experiment, engine)
+    return experiment.model_copy(update={"privacy": plan.settings}), engine, plan.lines()
 
 
 def _fitted(experiment: Experiment, engine: Engine) -> Experiment:
@@ -320,7 +339,8 @@ def _further(experiment: Experiment, rounds: int | None) -> Experiment:
             f"--rounds {rounds}: the run was planned for {planned}; give {planned} or more",
             code="fewer-rounds-than-planned",
         )
-    settings = experiment.settings.model_copy(update={"rounds": rounds})
+    # Validated again: a number of rounds may not fit the phases of a method.
+    settings = type(experiment.settings).model_validate({**experiment.settings.model_dump(), "rounds": rounds})
     return experiment.model_copy(update={"settings": settings})
 
 

@@ -32,7 +32,10 @@ from atoll.run.reader import Run
 STANDARD, WIDTH, FIRST = "standard", "width:", "m0"
 STARTS = ("scratch", "found")
 # Training settings that are taken from the search, where its method has them.
-INHERITED = ("fraction", "epochs", "batch", "lr", "decay", "momentum", "weight_decay", "clip", "crop", "flip", "cutout")
+INHERITED = (
+    *("fraction", "epochs", "batch", "lr", "decay", "momentum", "server_momentum"),
+    *("weight_decay", "prox", "clip", "crop", "flip", "cutout"),
+)
 SIZES = ("cells", "channels")  # of networks that consist of found cells
 PARTITIONING = ("clients", "partition")  # data settings that apply to other data too
 

@@ -19,6 +19,8 @@ from atoll.run.reader import Run, load
 from atoll.store.files import replace_file
 
 PLAN = "sweep.json"  # what a sweep over methods was asked for
+# Settings of the engine that change how a run is carried out, not what comes out.
+ANYWHERE = {"name", "workers", "ray_address", "federation", "wait"}
 
 RunOptions = Callable[[Path], dict[str, Any]]  # run directory -> options of `launch.start`: watcher and stop
 
@@ -50,16 +52,21 @@ def sweep(
     data_dir: Path | None = None,
     watch: RunOptions = lambda folder: {},
 ) -> Iterator[Run]:
-    """Start or resume the runs one after the other; each is yielded when it is finished."""
+    """Start or resume the runs one after the other; each is yielded when it is finished.
+
+    A folder that holds a run with other settings is refused before the first run begins.
+    """
+    _refuse_others(experiment, seeds, out, data_dir)
     for seed in seeds:
-        folder = out / f"seed-{seed}"
-        wanted = experiment.model_copy(update={"seed": seed})
-        if not (folder / "config.toml").exists():
-            yield launch.start(wanted, folder, data_dir=data_dir, **watch(folder))
-            continue
-        _refuse_other(folder, wanted)
-        found = load(folder)
-        yield found if found.finished else launch.resume(folder, data_dir=data_dir, **watch(folder))
+        yield _finished(experiment.model_copy(update={"seed": seed}), out / f"seed-{seed}", data_dir, watch)
+
+
+def _finished(experiment: Experiment, folder: Path, data_dir: Path | None, watch: RunOptions) -> Run:
+    """The run in this folder, started or resumed if it has to be."""
+    if not (folder / "config.toml").exists():
+        return launch.start(experiment, folder, data_dir=data_dir, **watch(folder))
+    found = load(folder)
+    return found if found.finished else launch.resume(folder, data_dir=data_dir, **watch(folder))
 
 
 def of_method(raw: Raw, method: str) -> Raw:
@@ -93,15 +100,14 @@ def sweep_methods(
     Seed by seed, so that a sweep that is stopped early has all methods equally often.
     """
     for name, experiment in experiments.items():  # what cannot run is refused before the first run begins
-        for seed in seeds:
-            if (out / name / f"seed-{seed}" / "config.toml").exists():
-                _refuse_other(out / name / f"seed-{seed}", experiment.model_copy(update={"seed": seed}))
+        _refuse_others(experiment, seeds, out / name, data_dir)
     out.mkdir(parents=True, exist_ok=True)
     about = {"command": command, "methods": list(experiments), "seeds": list(seeds)}
     replace_file(out / PLAN, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
     for seed in seeds:
         for name, experiment in experiments.items():
-            yield from sweep(experiment, [seed], out / name, data_dir=data_dir, watch=watch)
+            own = experiment.model_copy(update={"seed": seed})
+            yield _finished(own, out / name / f"seed-{seed}", data_dir, watch)
 
 
 def plan_of(folder: Path) -> dict[str, Any]:
@@ -128,23 +134,60 @@ def _natural_order(path: Path) -> tuple[str, int, str]:
     return (stem, int(number), "") if number.isdecimal() else (path.name, 0, "")
 
 
-def _refuse_other(folder: Path, wanted: Experiment) -> None:
-    """Raise `RunDirectoryError` if the folder holds a run with other settings than this sweep."""
+def _refuse_others(experiment: Experiment, seeds: Sequence[int], out: Path, data_dir: Path | None) -> None:
+    """Raise `RunDirectoryError` if one of the folders holds a run with other settings than this sweep."""
+    there = [seed for seed in seeds if (out / f"seed-{seed}" / "config.toml").exists()]
+    if not there:
+        return
+    wanted = launch.decided(experiment.model_copy(update={"seed": there[0]}), data_dir)
+    for seed in there:
+        folder = out / f"seed-{seed}"
+        _refuse_other(folder, experiment.model_copy(update={"seed": seed}), wanted)
+
+
+def _refuse_other(folder: Path, asked: Experiment, decided: Experiment | None) -> None:
+    """`decided` is the experiment with everything decided that is left to the data, for any seed. Without it, what is
+    left to the data counts as equal."""
     there = resolve(read_file(folder / "config.toml"), complete=True)
-    differing = [
-        name for name in ("method", "seed", "simulation", "stop") if getattr(there, name) != getattr(wanted, name)
-    ]
-    for part, asked, has in (("data.", wanted.data, there.data), ("", wanted.settings, there.settings)):
-        held = has.model_dump()
-        given = asked.model_dump(exclude_unset=True)
-        differing += [f"{part}{name}" for name, value in given.items() if not _same(name, value, held.get(name))]
-    if differing and differing[0] == "stop":
-        _refuse_exceeded(folder, wanted)
-    if differing:
+    has, wants = _compared(there), _compared(decided or asked) | {"seed": asked.seed}
+    if isinstance(asked.data.holdout_clients, float):  # who is held out is drawn by the seed, how many are is not
+        for table in (has, wants):
+            held = table["data"]["holdout_clients"]
+            table["data"]["holdout_clients"] = len(held) if isinstance(held, list) else held
+    left_open = ("data.", f"{settings_table(asked.method)}.") if decided is None else ()
+    for name, before, now in _differing(has, wants):
+        if now is None and name.startswith(left_open):
+            continue
+        if name.startswith("stop."):
+            _refuse_exceeded(folder, asked)
         raise RunDirectoryError(
-            f"{folder}: it holds a run with another {differing[0]}; choose another folder with --out, or remove it",
+            f"{folder}: it holds a run with {name} = {_shown(before)}, and this one has {_shown(now)}; choose another "
+            "folder with --out, or remove it",
             code="different-run-present",
         )
+
+
+def _compared(experiment: Experiment) -> dict[str, Any]:
+    """The settings that decide what comes out."""
+    plain = experiment.model_dump(mode="json", exclude={"preset", "patience", "engine", "settings"})
+    engine = experiment.engine.model_dump(mode="json", exclude=ANYWHERE)
+    return {**plain, "engine": engine, settings_table(experiment.method): experiment.settings.model_dump(mode="json")}
+
+
+def _differing(has: Mapping[str, Any], wants: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Dotted names of what differs, with both values."""
+    for name in dict.fromkeys([*wants, *has]):
+        before, now = has.get(name), wants.get(name)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            yield from _differing(before, now, f"{place}{name}.")
+        elif before != now:
+            yield f"{place}{name}", before, now
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = {name: own for name, own in value.items() if own is not None}
+    return "no value" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _refuse_exceeded(folder: Path, wanted: Experiment) -> None:
@@ -162,14 +205,3 @@ def _refuse_exceeded(folder: Path, wanted: Experiment) -> None:
                 "raise it, or choose another folder with --out",
                 code="budget-exceeded",
             )
-
-
-def _same(name: str, asked: Any, has: Any) -> bool:
-    """Whether a run was made with this setting. A finished run's file has decided what the setting left open."""
-    if asked is None:
-        return True
-    if name in ("folder", "test") and has is not None:
-        return Path(asked).expanduser().resolve() == Path(has)
-    if name == "holdout_clients" and isinstance(asked, float):
-        return bool(has)
-    return bool(asked == has)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.neat.islands import configurations, grown
 from atoll.algorithms.neat.coding import GenomeLimits, problem_of
-from atoll.algorithms.neat.population import OUTPUTS_FROM, split_name
+from atoll.algorithms.neat.population import OUTPUTS_FROM, population_from_rows, split_name
 from atoll.algorithms.neat.settings import NeatSettings
-from atoll.algorithms.neat.variation import add_connection, add_node, creates_cycle, delete_node
+from atoll.algorithms.neat.variation import add_connection, add_node, creates_cycle, delete_node, mutate_structure
+from atoll.rng import stream
 
 OUT = OUTPUTS_FROM
 TOLD = NeatSettings(inputs=2, outputs=1)
@@ -37,6 +39,23 @@ def test_a_node_goes_with_its_connections_and_outputs_stay() -> None:
     assert nodes == [[OUT, 0.5, 1.0, 0, 0]] and connections == [[1, OUT, 0.25, False]]
     delete_node(nodes, connections, TOLD, 0.99)
     assert len(nodes) == 1
+
+
+def test_the_removal_of_a_node_says_nothing_about_that_of_a_connection() -> None:
+    """Four hidden nodes that no connection touches, and four connections: every pair is removed by some genome."""
+    chances = NeatSettings(inputs=4, outputs=1, node_add=0, connection_add=0, node_delete=1, connection_delete=1)
+    hidden = [split_name(number, OUT, 1) for number in range(4)]
+    nodes = [[name, 0.0, 1.0, 0, 0] for name in (OUT, *hidden)]
+    connections = [[number, OUT, 1.0, True] for number in range(4)]
+    many = population_from_rows([[list(row) for row in nodes]] * 300, [[list(row) for row in connections]] * 300)
+    after = mutate_structure(many, chances, stream(1, "removal"))
+    left_nodes = np.split(after.node, after.node_ends[1:-1])
+    left_sources = np.split(after.source, after.connection_ends[1:-1])
+    pairs = {
+        (*(set(hidden) - set(own.tolist())), *(set(range(4)) - set(sources.tolist())))
+        for own, sources in zip(left_nodes, left_sources, strict=True)
+    }
+    assert pairs == {(name, source) for name in hidden for source in range(4)}
 
 
 def test_cycles_occur_only_in_recurrent_networks() -> None:

@@ -159,7 +159,8 @@ class Decnas(Method[DecnasState]):
     ) -> tuple[DecnasState, Metrics]:
         settings = self.config
         lr = settings.start_lr or settings.lr
-        training = LocalTraining(settings.epochs, settings.batch, lr, 1.0, settings.momentum, settings.weight_decay)
+        training = LocalTraining(settings.epochs, settings.batch, lr, momentum=settings.momentum)
+        training = replace(training, extras=settings.extras())
         (begun,) = state.found
         before = FederatedModel("m0", begun["architecture"], begun["weights"])
         (after,) = train_models(federation, [before], clients, training, state.round)
@@ -280,7 +281,7 @@ class Decnas(Method[DecnasState]):
         metrics: Metrics = {"phase": "search", "iteration": state.iteration}
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
-        training = {name: getattr(self.config, name) for name in TRAINING}
+        training = {name: getattr(self.config, name) for name in TRAINING} | self.config.extras()
         hold, settings = places < len(candidates), self.config
         orders = Orders(state.round, training, hold, state.found[-1], settings.measure, planned > 0, settings.objective)
         known = {group: Counted.from_plain(row) for group, row in state.previous.items()}

@@ -10,7 +10,7 @@ from atoll import spaces
 from atoll.algorithms.netadapt import Schedule
 from atoll.devices import DeviceProfile, device_profile, resources
 from atoll.errors import ConfigError
-from atoll.methods.base import MethodConfig, Schema, Tensors
+from atoll.methods.base import Schema, Tensors, TrainingConfig
 from atoll.methods.decnas.clients import Measure
 from atoll.spaces.pruned import start
 from atoll.store.weights import given_weights
@@ -21,7 +21,7 @@ OWN = "own"
 LATER = (5, 10, 15)  # the last iterations of the first three entries of `tune_rounds`
 
 
-class DecnasConfig(MethodConfig):
+class DecnasConfig(TrainingConfig):
     """Which network shrinks to what, and how its candidates are tuned. `rounds` is an upper limit."""
 
     # The start network, GM_0
@@ -62,7 +62,6 @@ class DecnasConfig(MethodConfig):
     batch: int = Field(default=32, ge=2)
     lr: float = Field(default=0.05, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
     steps: int | None = Field(default=None, ge=1)  # the most local steps of a round; unset: all of its epochs
     # Which networks a group measures after local training, before a candidate is compared with GM_{t-1}: the candidate
     # alone (paper), both (trained), or none (sent). Where clients hold different classes training fits a network to its
@@ -113,6 +112,7 @@ class DecnasConfig(MethodConfig):
                 f"use {clients} or fewer groups, or more clients",
                 code="impossible-group-count",
             )
+        self.augmentation.check(schema)
         decided = start.fitted_start(self.model, schema, self.hidden, self.widths, self.width, self.norm)
         fitted = self.model_copy(update={**decided, "groups": groups})
         fitted.trained(schema, fitted.start(schema))  # what does not fit is refused before a run starts

@@ -37,6 +37,7 @@ from atoll.methods.base import (
     Method,
     Metrics,
     PrivateWork,
+    RunSegment,
     Schema,
 )
 from atoll.methods.moefl.individuals import Individual, Pair, Table, architecture_of, inherited, table_of
@@ -56,6 +57,8 @@ class MoeflState:
     finished: list[dict[str, Any]] = field(default_factory=list)  # closing phase: the picks as they are now
     best: list[dict[str, Any]] = field(default_factory=list)  # closing phase: each after its best round by validation
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
+    begun: int = 0  # of the present segment, see `RunSegment`
+    planned: int = 0
 
 
 class Moefl(Method[MoeflState]):
@@ -96,9 +99,12 @@ class Moefl(Method[MoeflState]):
         return MoeflState(0, 0, 1, parents, [], checkers=federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
-        closing = state.round >= self.config.rounds - self.config.closing
-        if closing and not state.training and _individuals(state.parents, measured=True):
-            return self._closing_round(state, federation, rng)
+        segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
+        state = replace(state, begun=segment.begun, planned=segment.planned)
+        closing = self.config.closing_of(segment.rounds)
+        due = state.round >= segment.planned - closing
+        if due and not state.training and _individuals(state.parents, measured=True):
+            return self._closing_round(state, closing, federation, rng)
         return self._search_round(state, federation, rng)
 
     def _search_round(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
@@ -129,20 +135,30 @@ class Moefl(Method[MoeflState]):
         )
         survivors = [everyone[i] for i in chosen_rows]
         plain = [one.to_plain() for one in survivors]
-        done = (state.round + 1, state.searched + 1, state.generation + 1)
-        new = MoeflState(*done, plain, [], checkers=state.checkers)
+        new = replace(
+            state,
+            round=state.round + 1,
+            searched=state.searched + 1,
+            generation=state.generation + 1,
+            parents=plain,
+            training=[],
+            finished=[],
+            best=[],
+        )
         return new, self._metrics(state.generation, survivors, measured, federation)
 
     def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         infos = {info.name: info for info in federation.clients()}
         return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
 
-    def _closing_round(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
+    def _closing_round(
+        self, state: MoeflState, rounds: int, federation: Federation, rng: Generator
+    ) -> tuple[MoeflState, Metrics]:
         """Beyond the paper: picks go on with the weights that the search left them, by all participating clients and
-        with a learning rate that falls to zero."""
+        with a learning rate that falls to zero over this many rounds."""
         finalists = _individuals(state.finished) or self._finalists(_individuals(state.parents, measured=True))
-        training = replace(self.training, cosine=self.config.closing)
-        rounds_done = state.round - (self.config.rounds - self.config.closing)
+        training = replace(self.training, cosine=rounds)
+        rounds_done = state.round - (state.planned - rounds)
         models = [one.model for one in finalists]
         trained = train_models(federation, models, self._participating(federation, rng), training, rounds_done)
         finalists = [replace(one, model=after) for one, after in zip(finalists, trained, strict=True)]

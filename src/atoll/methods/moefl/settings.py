@@ -51,10 +51,14 @@ class MoeflConfig(TrainingConfig):
     @property
     def closing(self) -> int:
         """Rounds of the closing phase."""
+        return self.closing_of(self.rounds)
+
+    def closing_of(self, rounds: int) -> int:
+        """The same of this many rounds, with whole generations before it."""
         if not self.finish:
             return 0
-        generations = round((1 - self.finish) * self.rounds / self.fitness_rounds)
-        return self.rounds - min(generations, self.rounds // self.fitness_rounds) * self.fitness_rounds
+        generations = round((1 - self.finish) * rounds / self.fitness_rounds)
+        return rounds - min(generations, rounds // self.fitness_rounds) * self.fitness_rounds
 
     @model_validator(mode="after")
     def _whole_generations(self) -> Self:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from atoll.errors import ConfigError
 from atoll.report.comparison.boxes import draw_boxes
 from atoll.report.comparison.csv_file import comparison_csv
-from atoll.report.comparison.fronts import leading
 from atoll.report.comparison.rows import Comparison
 from atoll.report.comparison.tables import verdict
 from atoll.report.figures.canvas import FORMATS
@@ -34,8 +32,7 @@ def write_comparison(found: Comparison, out: Path, folders: Sequence[Path]) -> P
 
 
 def plain_comparison(found: Comparison) -> dict[str, Any]:
-    """Rows and differences for programs. Only the recommended network of each group is tested, as on the page."""
-    tested = replace(found, rows=leading(found.rows))
+    """Rows and differences for programs."""
     rows = [
         {
             "group": row.group,
@@ -51,7 +48,8 @@ def plain_comparison(found: Comparison) -> dict[str, Any]:
     differences = [
         {
             "group": one.row.group,
-            "against": tested.rows[0].group,
+            "pick": one.row.pick,
+            "against": found.rows[0].name,
             "seeds": one.seeds,
             "mean": _known(one.interval.mean),
             "low": _known(one.interval.low),
@@ -59,7 +57,7 @@ def plain_comparison(found: Comparison) -> dict[str, Any]:
             "p": _known(one.p),
             "so": verdict(one),
         }
-        for one in tested.differences
+        for one in found.differences
     ]
     return {"measure": found.measure, "rows": rows, "differences": differences, "notes": found.notes}
 

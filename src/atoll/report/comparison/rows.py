@@ -108,10 +108,16 @@ class Comparison:
     rows: list[Row]
     measure: Measure
     notes: list[str] = field(default_factory=list)
+    every: list[Row] = field(default_factory=list)  # of the whole comparison, where only some `rows` are shown
+
+    @property
+    def tests(self) -> int:
+        """Differences over which p-values are corrected: of all rows, also where only some are shown."""
+        return len(self.every or self.rows) - 1
 
     @cached_property
     def differences(self) -> list[Difference]:
-        reference, *others = self.rows
+        reference, *others = self.every or self.rows
         pairs = []
         for row in others:
             seeds = [seed for seed in reference.by_seed if seed in row.by_seed]
@@ -123,6 +129,7 @@ class Comparison:
         return [
             Difference(row, seeds, t_interval(values) if values else Interval(*[math.nan] * 3), p)
             for (row, seeds, values), p in zip(pairs, corrected, strict=True)
+            if row in self.rows
         ]
 
     @property

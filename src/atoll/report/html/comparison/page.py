@@ -38,7 +38,7 @@ TITLES = {
 
 def comparison_page(found: Comparison, folders: Sequence[Path] = ()) -> str:
     """The text of the page. Only the recommended network of each group is tested against the reference."""
-    tested = replace(found, rows=leading(found.rows))
+    tested = replace(found, rows=leading(found.rows), every=found.rows)
     sections = {
         "summary": _summary(found, tested),
         "equal": equal_section(found),
@@ -86,8 +86,8 @@ def _made(found: Comparison, folders: Sequence[Path]) -> Html:
     columns = [TableColumn("run", False), TableColumn("group", False), TableColumn("seed"), TableColumn("Atoll", False)]
     words = (
         "Means and 95 % intervals are Student's, over seeds. Differences are paired by seed; their p-values are those "
-        "of the exact sign-flip test, from eight common seeds on, corrected by Holm's rule over the rows that are "
-        "tested: of each group the network that its method recommends. Other picks are shown and not tested."
+        "of the exact sign-flip test, from eight common seeds on, corrected by Holm's rule over all rows of the table, "
+        "as in the terminal. The chart shows of each group the network that its method recommends."
     )
     return section(
         "made",

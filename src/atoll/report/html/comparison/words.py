@@ -96,7 +96,7 @@ def _cheapest(rows: Sequence[Row]) -> str:
 
 def enough_seeds(tested: Comparison) -> str:
     """A warning if the exact test cannot show anything with this number of seeds and rows."""
-    number = len(tested.rows) - 1
+    number = tested.tests
     if number < 1:
         return ""
     seeds = min((len(one.seeds) for one in tested.differences), default=0)
