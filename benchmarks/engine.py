@@ -1,6 +1,6 @@
 """The local engine: what a round costs beside plain loops, what a second worker gives, what idle clients cost.
 
-    python benchmarks/engine.py [--clients 100] [--repetitions 5] [--rounds 15]
+    python benchmarks/engine.py [--clients 100] [--repetitions 5] [--rounds 15] [--ray]
 
 A round of 100 MNIST clients (600 rows each, MLP 784-200-200-10, 5 epochs, batch 50, learning rate 0.1) goes through
 federated averaging and the real engine with one worker and with two, and through loops without an engine over the
@@ -13,7 +13,10 @@ clients of 6 rows take part in a round: in one they are all there are, in the ot
 memory is the sum of the largest resident sizes of the server and its worker while the rounds go on, the data (100
 times as much) counted in both.
 
-Everything is timed in turns in one run; a ratio is the median of the repetitions' ratios. Real MNIST is used if
+With --ray only the round on Ray is measured: a cluster of this machine with one actor, then with two. The weights must
+be those of the local engine to the bit.
+
+Everything else is timed in turns in one run; a ratio is the median of the repetitions' ratios. Real MNIST is used if
 ATOLL_DATA names a folder that holds mnist.npz, else made images of the same size.
 """
 
@@ -49,6 +52,8 @@ from atoll.errors import Paused  # noqa: E402
 from atoll.federation.base import Federation  # noqa: E402
 from atoll.federation.executor import stream_name  # noqa: E402
 from atoll.federation.local import clients_of, local_transport  # noqa: E402
+from atoll.federation.ray import RayTransport  # noqa: E402
+from atoll.federation.transport import Transport  # noqa: E402
 from atoll.methods.fedavg import FedAvg, FedAvgConfig, FedAvgState  # noqa: E402
 from atoll.rng import stream  # noqa: E402
 from atoll.run import launch  # noqa: E402
@@ -93,8 +98,8 @@ class Recording(Federation):
 
     kept: dict[str, Tensors] | None = None
 
-    def __init__(self, data: Federated, workers: int) -> None:
-        super().__init__(local_transport(data, SEED, workers), *clients_of(data))
+    def __init__(self, data: Federated, workers: int, make: Callable[..., Transport] = local_transport) -> None:
+        super().__init__(make(data, SEED, workers), *clients_of(data))
 
     def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
         for reply in super().map(tasks):
@@ -148,6 +153,29 @@ def race(clients: int, repetitions: int) -> list[Row]:
         ("one worker / hand-fused loop", ratio("one worker", "fused"), "at most", 1.1),
         ("one worker / two workers", ratio("one worker", "two workers"), "at least", 1.7),
     ]
+
+
+def ray_growth(clients: int, repetitions: int) -> list[Row]:
+    """A round on one actor to one on two. Not in turns: a program has one cluster at a time."""
+    data = federated(clients, ROWS)
+    weights = initial(MLP, stream(SEED))
+    method = FedAvg(FedAvgConfig(model="mlp", hidden=[200, 200], rounds=1, test_every=0, **TRAINING), data.schema)
+    expected: dict[str, Tensors] = {}
+    with Recording(data, 1) as local:
+        engine_round(local, method, weights, kept=expected)
+    seconds = []
+    for actors in (1, 2):
+        found: dict[str, Tensors] = {}
+        with Recording(data, actors, RayTransport) as federation:
+            engine_round(federation, method, weights, kept=found)
+            if any(found[name].whole_digest() != expected[name].whole_digest() for name in expected):
+                raise SystemExit(
+                    f"{actors} actors did not compute what the local engine does: their time means nothing"
+                )
+            run = partial(engine_round, federation, method, weights)
+            seconds.append(median(_seconds(run) for _ in range(repetitions)))
+        print(f"  {actors} actors     {seconds[-1]:7.3f} s a round")
+    return [("Ray: one actor / two actors", seconds[0] / seconds[1], "at least", 1.7)]
 
 
 def _check(rounds: dict[str, Callable[..., None]]) -> None:
@@ -280,6 +308,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--repetitions", type=int, default=5, help="of the long rounds")
     parser.add_argument("--rounds", type=int, default=15, help="of the runs that compare few and many clients")
+    parser.add_argument("--ray", action="store_true", help="only the growth from one actor of Ray to two")
     parser.add_argument("--run-of", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     single_thread()
@@ -289,6 +318,9 @@ def main() -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     print(f"{cores} cores, load {load:.1f}{': not idle, the ratios will be rough' if load > 0.5 else ''}")
     print(f"{options.clients} clients of {ROWS} rows, 5 epochs, batch 50")
+    if options.ray:
+        show(ray_growth(options.clients, options.repetitions))
+        return
     rows = race(options.clients, options.repetitions)
     print(f"{TAKING_PART} clients of {FEW_ROWS} rows take part, {options.rounds} rounds")
     show(rows + idle_clients(options.rounds))

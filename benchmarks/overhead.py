@@ -1,11 +1,14 @@
 """What a round costs on each engine beyond its arithmetic: the same run on three clients, local, Ray and Flower.
 
-    python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower] [--methods fedavg,realtime,nevofed]
+    python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower]
+        [--methods fedavg,realtime,closing,nevofed,fedrl,decnas]
 
-Seconds of a round, median, first round left out. Flower is a real federation on this machine (SuperLink, proxy, three
-nodes, TLS and keys; needs nginx). All engines must give the same result. For Flower it also prints, per round, the
-seconds of processor time that all processes of the federation took from the start of the run to its end, and what a
-site's log says: its tasks and the seconds that it worked on them.
+Seconds of a round, median, first round left out. `realtime` has search rounds only, `closing` measures the rounds of
+its closing phase. Flower is a real federation on this machine (SuperLink, proxy, three nodes, TLS and keys; needs
+nginx). All engines must give the same result, weights included. For Flower it also prints, per round, the seconds of
+processor time that all processes of the federation took, the tasks of a site, and for a message, as medians, where the
+time goes: until the node looks for it; until the site's worker begins (transfer, fork, Flower's work for a message);
+the job; until the SuperLink has the reply; until the server's program looks for it.
 """
 
 from __future__ import annotations
@@ -14,13 +17,18 @@ import argparse
 import json
 import os
 import signal
+import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,8 +37,41 @@ from atoll.deploy.supervisor import descendants
 
 ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
 SITES = ("north", "south", "west")
-DATA = {"fedavg": "breast_cancer", "realtime": "digits", "nevofed": "breast_cancer"}  # written to data/NAME
-SETTINGS = {"fedavg": ("--set", "fedavg.hidden=[16]")}
+TABLE, IMAGES = "breast_cancer", "digits"
+LOOK = 0.03  # seconds between two looks at the SuperLink's database
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with settings that make its rounds short."""
+
+    method: str
+    data: str
+    settings: tuple[str, ...] = ()
+    phase: str | None = None  # of the rounds that are measured
+    least: int = 1  # rounds
+
+
+CASES = {
+    "fedavg": Case("fedavg", TABLE, ("fedavg.hidden=[16]",)),
+    "realtime": Case("realtime", IMAGES, ("realtime.finish=0",)),
+    "closing": Case("realtime", IMAGES, ("realtime.finish=0.5",), phase="final"),
+    "nevofed": Case("nevofed", TABLE, ("nevofed.population=20",)),
+    "fedrl": Case("fedrl", IMAGES, ("fedrl.warmup=1", "fedrl.retrain=1", "fedrl.channels=2", "fedrl.cells=1"), least=3),
+    "decnas": Case(
+        "decnas",
+        IMAGES,
+        (
+            'decnas.model="convnet"',
+            "decnas.widths=[2,2,4,4,4,4]",
+            "decnas.start_rounds=1",
+            "decnas.tune_rounds=[2]",
+            "decnas.groups=2",
+            "decnas.resources={macs=0.8}",
+        ),
+        least=4,
+    ),
+}
 
 
 def main() -> None:
@@ -39,40 +80,49 @@ def main() -> None:
     options.add_argument("--engines", default="local,ray,flower")
     options.add_argument("--methods", default="fedavg")
     given = options.parse_args()
-    methods, engines = given.methods.split(","), given.engines.split(",")
+    names, engines = given.methods.split(","), given.engines.split(",")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for name in sorted({DATA[method] for method in methods}):
-            atoll("datasets", "export", name, "--names", ",".join(SITES), "--out", f"data/{name}")
-        for method in methods:
-            results = []
+        for data in sorted({CASES[name].data for name in names}):
+            atoll("datasets", "export", data, "--names", ",".join(SITES), "--out", f"data/{data}")
+        for name in names:
+            case = CASES[name]
+            rounds, results = max(given.rounds, case.least), []
             for engine in engines:
-                run = Path(f"{method}-{engine}")
-                if engine == "flower":
-                    with federation(method) as place:
-                        begin = processor_seconds()
-                        search(method, run, given.rounds, "--federation", place)
-                        taken = (processor_seconds() - begin) / given.rounds
-                        working = f", {taken:.1f} s of processor time{work_seconds(place, given.rounds)}"
-                else:
-                    search(
-                        method,
-                        run,
-                        given.rounds,
-                        "--data",
-                        f"data/{DATA[method]}",
-                        "--workers",
-                        "2",
-                        "--engine",
-                        engine,
-                    )
-                    working = ""
-                events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-                rounds = [after["wall_seconds"] - before["wall_seconds"] for before, after in pairwise(events)]
-                print(f"{method:>8} {engine:>8}  {statistics.median(rounds):8.3f} s a round{working}", flush=True)
+                run = Path(f"{name}-{engine}")
+                lines = measured(case, engine, run, rounds)
+                print(f"{name:>8} {engine:>8}  {seconds_of_a_round(case, run):8.3f} s a round{lines}", flush=True)
                 results.append(result_of(run))
             same = all(result == results[0] for result in results)
-            print(f"{method:>8} {'the same result on all of them' if same else 'DIFFERENT RESULTS'}", flush=True)
+            print(f"{name:>8} {'the same result on all of them' if same else 'DIFFERENT RESULTS'}", flush=True)
+
+
+def measured(case: Case, engine: str, run: Path, rounds: int) -> str:
+    """Do a run; what is to be said of it besides the time of a round."""
+    if engine != "flower":
+        search(case, run, rounds, "--data", f"data/{case.data}", "--workers", "2", "--engine", engine)
+        return ""
+    with federation(case.data, run.name) as place:
+        begin = processor_seconds()
+        with Looking(Path(place, "state", "superlink.db")) as looking:
+            search(case, run, rounds, "--federation", place)
+        taken = (processor_seconds() - begin) / rounds
+        log = Path(place, "bundles", SITES[0], "work", "tasks.jsonl")
+        entries = [json.loads(line) for line in log.read_text().splitlines()]
+        work = [entry for entry in entries if entry["message"] == "task"]
+        node = json.loads(Path(place, "state", "nodes.json").read_text())[SITES[0]]
+        about = f", {taken:.1f} s of processor time, a site: {len(work) / rounds:.1f} tasks"
+        return about + "".join(f"\n{'':>20}{line}" for line in looking.shares(node, entries))
+
+
+def seconds_of_a_round(case: Case, run: Path) -> float:
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    found = [
+        after["wall_seconds"] - before["wall_seconds"]
+        for before, after in pairwise(events)
+        if after["metrics"].get("phase") == case.phase or case.phase is None
+    ]
+    return statistics.median(found)
 
 
 def result_of(run: Path) -> list[Any]:
@@ -81,37 +131,116 @@ def result_of(run: Path) -> list[Any]:
     return [(one["id"], one["architecture"], one["weights"], one["objectives"]) for one in found]
 
 
-def work_seconds(place: str, rounds: int) -> str:
-    """How many tasks the first site did in a round, and how long it worked on them, from its own log."""
-    log = Path(place, "bundles", SITES[0], "work", "tasks.jsonl")
-    tasks = [entry for line in log.read_text().splitlines() if (entry := json.loads(line))["message"] == "task"]
-    seconds = sum(entry.get("milliseconds", 0) for entry in tasks) / 1000
-    return f"; a site: {len(tasks) / rounds:.1f} tasks and {seconds / rounds:.3f} s of work in a round"
+@dataclass
+class Looking:
+    """Reads the times of messages from the SuperLink's database during a run: they are deleted with the reply."""
+
+    path: Path
+    sent: dict[str, tuple[int, float, str]] = field(default_factory=dict)  # message -> node, created, delivered
+    replied: dict[str, tuple[float, float]] = field(default_factory=dict)  # message -> reply first seen, last seen
+
+    def __enter__(self) -> Looking:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        link = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=1)
+        while not self._ended.wait(LOOK):
+            with suppress(sqlite3.OperationalError):
+                for message, node, created, delivered in link.execute(
+                    "SELECT message_id, dst_node_id, created_at, delivered_at FROM message_ins"
+                ):
+                    self.sent[message] = (node % 2**64, created, delivered)
+                for message, delivered in link.execute("SELECT reply_to_message_id, delivered_at FROM message_res"):
+                    if not delivered:
+                        self.replied[message] = (self.replied.get(message, (time.time(),))[0], time.time())
+        link.close()
+
+    def shares(self, node: int, entries: list[dict[str, Any]]) -> list[str]:
+        """Of a message to this node, with its site's log: medians. Both are in the order in which it did them."""
+        mine = sorted((created, name) for name, (own, created, _) in self.sent.items() if own == node)
+        if len(mine) != len(entries):
+            return [f"{len(mine)} messages were seen and {len(entries)} are in the site's log: no shares"]
+        found: list[list[float]] = []
+        for (created, name), entry in zip(mine, entries, strict=True):
+            delivered = datetime.fromisoformat(self.sent[name][2]).timestamp()
+            ended = datetime.fromisoformat(entry["at"]).timestamp()
+            begun = ended - entry["milliseconds"] / 1000
+            if entry["message"] == "task" and name in self.replied:
+                first, last = self.replied[name]
+                found.append([delivered - created, begun - delivered, ended - begun, first - ended, last - first])
+        words = ("until the node looks", "until the worker begins", "the job", "until the reply is there", "until seen")
+        medians = [statistics.median(column) for column in zip(*found, strict=True)]
+        text = ", ".join(f"{word} {value:.2f} s" for word, value in zip(words, medians, strict=True))
+        return [f"a message ({len(found)} of them): {text}"]
 
 
 def processor_seconds() -> float:
     """Of all processes that this one has started, and of those that they have waited for."""
     own = os.times()
-    total = own.children_user + own.children_system
+    return own.children_user + own.children_system + sum(taken(pid) for pid in descendants(os.getpid()))
+
+
+def taken(pid: int) -> float:
+    """Seconds of processor time of a process and of its children that have ended; none if it has ended itself."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int) -> int:
+    """Bytes of a process that are its own: those that it shares with a fork are divided between them."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+ROLES = {  # what a process does -> a word of its command
+    "SuperLink": "flower-superlink",
+    "server's executor": "flower-superexec",
+    "server's program": "flwr-serverapp",
+    "proxy": "nginx",
+    "supervisor of the server": "federation\0server",
+    "site: supervisor": "site\0join",
+    "site: node": "flower-supernode",
+    "site: executor": "atoll.deploy.flower.executor",
+    "site: worker": "atoll.deploy.worker",
+}
+
+
+def by_role() -> dict[str, list[int]]:
+    """The processes of a federation that this one has started, by what they do."""
+    found: dict[str, list[int]] = {}
     for pid in descendants(os.getpid()):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return total
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            role = next((role for role, word in ROLES.items() if word in command), None)
+            if role is not None:
+                found.setdefault(role, []).append(pid)
+    return found
 
 
 @contextmanager
-def federation(method: str) -> Iterator[str]:
-    """A federation of three sites with the data of this method, stopped in the end."""
-    place = f"federation-{method}"
-    atoll("federation", "init", place, "--sites", ",".join(SITES), "--host", "localhost")
+def federation(data: str, name: str) -> Iterator[str]:
+    """A federation of three sites with this data, stopped in the end."""
+    place, ports = f"federation-{name}", free_ports(2)
+    words = ("--port", str(ports[0]), "--superlink-port", str(ports[1]))
+    atoll("federation", "init", place, "--sites", ",".join(SITES), "--host", "localhost", *words)
     background = [start("federation", "server", place)]
     try:
         for site in SITES:
-            (data,) = Path("data", DATA[method]).glob(f"{site}.*")
-            background.append(start("site", "join", f"{place}/bundles/{site}", "--data", str(data), "--yes"))
+            (file,) = Path("data", data).glob(f"{site}.*")
+            background.append(start("site", "join", f"{place}/bundles/{site}", "--data", str(file), "--yes"))
         atoll("federation", "status", place, "--wait", "300")
         yield place
     finally:
@@ -122,9 +251,21 @@ def federation(method: str) -> Iterator[str]:
         time.sleep(1)
 
 
-def search(method: str, out: Path, rounds: int, *options: str) -> None:
-    settings = SETTINGS.get(method, ())
-    atoll("run", method, *options, "--rounds", str(rounds), "--out", str(out), "--quiet", *settings)
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def search(case: Case, out: Path, rounds: int, *options: str) -> None:
+    settings = [word for setting in case.settings for word in ("--set", setting)]
+    atoll("run", case.method, *options, "--rounds", str(rounds), "--out", str(out), "--quiet", *settings)
 
 
 def atoll(*words: str) -> None:

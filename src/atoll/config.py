@@ -62,7 +62,7 @@ class EngineSettings(BaseModel):
     ray_address: str | None = None  # ray: host:port of a cluster's head; None: a cluster of this machine alone
     federation: str | None = None  # flower: the federation's directory, see `atoll federation init`
     sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected
-    wait: float = Field(default=90.0, gt=0)  # flower: seconds that are waited for a site that is not connected
+    wait: float = Field(default=180.0, gt=0)  # flower: seconds that are waited for a site that is not connected
 
     def rules(self, late: Sequence[Late], deadline: float | None = None) -> ExchangeRules:
         """How long exchanges wait, for a method that can do this with late replies, what it does best first.

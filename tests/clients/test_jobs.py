@@ -14,6 +14,8 @@ from atoll import spaces
 from atoll.clients import Client, jobs, train_task
 from atoll.core.messages import ClientInfo, Payload, Tensors
 from atoll.rng import stream
+from atoll.spaces.choice import plan
+from atoll.spaces.choice import space as choice
 from atoll.testing import made_table
 from atoll.training.sgd import Forward, cross_entropy
 
@@ -78,6 +80,26 @@ def test_fedprox_by_hand() -> None:
 
 def moved(weights: Tensors) -> float:
     return float(sum(np.square(weights[name] - WEIGHTS[name]).sum() for name in WEIGHTS))
+
+
+def test_test_rows_counted_along_with_another_task_are_the_same_counts() -> None:
+    """To the bit: of a network, of keys of a master, and of its slices while they are calibrated."""
+    client = Client(DATA.client(NAME), {}, stream(1, "client"))
+    master = plan.architecture_for(DATA.schema, None, [4, 4, 4], None, 6, "batch")
+    weights, keys = spaces.initial(master, stream(1, "start")), [[0, 1, 2], [3, 2, 1], [0, 1, 3]]
+    common = {"architecture": master, "weights": weights, "batch": 7}
+    alone = jobs.count_correct({**common, "keys": keys, "part": "test"}, client)["correct"]
+    with_validation = {**common, "keys": keys, "part": "validation", "report": {"test": [2, 0]}}
+    found = jobs.count_correct(with_validation, client)
+    assert found["report"]["test"]["correct"].tolist() == [alone[2], alone[0]] and len(found["correct"]) == 3
+    slices = {"architectures": [choice.sub_model(master, key) for key in keys], "weights": weights, "batch": 7}
+    calibrated = jobs.calibrate({**slices, "part": "train", "report": {"test": True}}, client)
+    assert calibrated["report"]["test"]["correct"].tolist() == alone.tolist()
+
+    one = {"architecture": ARCH, "weights": WEIGHTS, "batch": 7}
+    tested = jobs.count_correct({**one, "part": "test"}, client)
+    both = jobs.count_correct({**one, "part": "validation", "statistics": True, "report": {"test": True}}, client)
+    assert both["report"] == {"test": tested} and {"correct", "statistics"} < set(both)
 
 
 def test_the_standard_objective_by_name_is_the_default_to_the_bit() -> None:

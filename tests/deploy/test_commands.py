@@ -14,8 +14,8 @@ import pytest
 
 import atoll
 from atoll.cli.app import main
-from atoll.deploy import certificates
-from atoll.deploy.control import status, wait_for_sites
+from atoll.deploy import certificates, control
+from atoll.deploy.control import SiteStatus, Status, status, wait_for_sites
 from atoll.deploy.create import create_federation
 from atoll.deploy.doctor import examine
 from atoll.deploy.layout import Layout
@@ -106,6 +106,18 @@ def test_waiting_ends_with_the_server(federation: Path) -> None:
     layout.log.write_text("2026-01-01 starting\n2026-01-01 port 1: cannot be opened\n")
     with refused(SiteError, "server-ended", "port 1: cannot be opened", layout.log):
         wait_for_sites(layout, 60, starting=0)
+
+
+def test_waiting_ends_when_the_server_has_ended(federation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was running at the first look, and its lock is free at the second."""
+    layout = Layout.open(federation)
+    layout.log.parent.mkdir(exist_ok=True)
+    layout.log.write_text("ready: sites north, south may join\nstopping\nstopped\n")
+    looks = iter([True, True, False])
+    monkeypatch.setattr(control, "_status", lambda _: Status(next(looks), [SiteStatus("north", "offline")], []))
+    monkeypatch.setattr(control.time, "sleep", lambda _: None)
+    with refused(SiteError, "server-ended", "has ended", "stopping | stopped", str(federation)):
+        wait_for_sites(layout, 60)
 
 
 def test_a_certificate_that_expires_soon_is_reported(federation: Path) -> None:

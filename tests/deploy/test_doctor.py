@@ -5,56 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from atoll.deploy import bundle, certificates, create
+from atoll.deploy import bundle, create
 from atoll.deploy.bundle import differences, installed
 from atoll.deploy.doctor import examine
 from atoll.deploy.layout import Layout
 from atoll.deploy.probe import probe
 from atoll.errors import SiteError
 from connect_proxy import connect_proxy
+from deploy.web_server import certificate, web
 from refusals import refused
-
-
-@contextmanager
-def web(layout: Layout, certificate: Path, drift: float = 0.0, tls: bool = True) -> Iterator[None]:
-    """A web server on the federation's public port, with this certificate and a clock that goes wrong by `drift` s."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response_only(403)
-            self.send_header("Date", format_datetime(datetime.now(UTC) + timedelta(seconds=drift), usegmt=True))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", layout.port), Handler)
-    if tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, layout.server / "server.key")
-        # Hands are shaken in the connection's own thread: a caller who says nothing must not stop the server's loop.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture
@@ -96,21 +63,6 @@ def test_a_name_nobody_knows(layout: Layout, data: Path) -> None:
     file.write_text(file.read_text().replace("localhost", "nowhere.invalid"))
     (found,) = wrong(layout, data)
     assert "'nowhere.invalid' cannot be resolved" in found
-
-
-def certificate(layout: Layout, host: str, begin: datetime, days: int) -> Path:
-    """Another certificate of the federation's own authority."""
-    made = certificates.make_server_certificate(
-        certificates.read_certificate(layout.ca),
-        certificates.read_private_key(layout.server / "ca.key"),
-        certificates.read_private_key(layout.server / "server.key"),
-        host,
-        begin,
-        days,
-    )
-    path = layout.folder / "other.crt"
-    path.write_bytes(certificates.certificate_bytes(made))
-    return path
 
 
 def test_an_expired_certificate_seen_from_the_site(layout: Layout, data: Path) -> None:

@@ -31,7 +31,9 @@ def online(deployment: Deployment) -> set[str]:
     return {site.name for site in status(deployment.layout).sites if site.state == "online"}
 
 
-@pytest.mark.parametrize("part", ["flower-superlink", "flower-superexec", "nginx"])
+@pytest.mark.parametrize(
+    "part", ["flower-superlink", pytest.param("flower-superexec", marks=pytest.mark.soak), "nginx"]
+)
 def test_a_killed_part_of_the_server_is_started_again(joined: Deployment, part: str) -> None:
     word = {"flower-superlink": "SuperLink", "flower-superexec": "executor", "nginx": "proxy"}[part]
     before = joined.server.text().count(f"{word} ended")
@@ -55,6 +57,7 @@ def test_stopping_leaves_nothing_behind_and_starting_finds_all_again(joined: Dep
     wait_for(lambda: online(joined) == {"north", "south", "west"}, 180, joined.server.text)
 
 
+@pytest.mark.soak
 def test_a_killed_server_takes_its_parts_with_it(joined: Deployment) -> None:
     family = descendants(joined.server.process.pid)
     joined.server.process.kill()

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from flwr.common.config import parse_config_args
 
-from atoll.deploy import create
+from atoll.deploy import create, node, proxy
+from atoll.deploy import server as server_module
 from atoll.deploy.bundle import Bundle
-from atoll.deploy.layout import split_address
+from atoll.deploy.control import Control
+from atoll.deploy.layout import Layout, split_address
 from atoll.deploy.node import command, run_node, worker_command
+from atoll.deploy.server import Refusals
 from atoll.errors import SiteError
+from deploy.web_server import certificate, web
 from deployment import free_ports, write_rows
 from refusals import refused
 
@@ -63,6 +69,72 @@ def test_a_proxy_that_is_still_starting_is_waited_for(bundle: Bundle, tmp_path: 
         run_node(bundle, write_rows(tmp_path / "rows.csv"), said.append, stop=lambda: bool(said))
         server.shutdown(socket.SHUT_RDWR)
     assert f"{host}:{port} does not answer with TLS" in said[0] and "trying again every 10 s" in said[0]
+
+
+def refused_line(headers: dict[str, str], at: float) -> str:
+    """What the proxy notes of a request."""
+    return f"{at:.3f} {headers['flwr-timestamp']} {headers['flwr-public-key']}\n"
+
+
+@pytest.mark.parametrize(("drift", "words"), [(86_400.0, "86,400 s behind"), (-86_400.0, "86,400 s ahead of")])
+def test_a_clock_wrong_by_a_day_is_one_line_at_the_site_and_at_the_server(
+    bundle: Bundle, tmp_path: Path, drift: float, words: str
+) -> None:
+    layout, said = Layout.open(bundle.folder.parent.parent), list[str]()
+    layout.logs.mkdir(exist_ok=True)
+    refusals = Refusals(layout, said.append)
+    data = write_rows(tmp_path / "rows.csv")
+    with (
+        web(layout, layout.server / "server.crt", drift) as server,
+        refused(SiteError, "clock-differs", words, "timedatectl"),
+    ):
+        run_node(bundle, data, lambda _: None, lambda: False)
+    (posted,) = server.posted
+    here = time.time() + drift
+    junk = ["", "nonsense", f"{here} yesterday key", f"{here} {posted['flwr-timestamp']} !!"]
+    (layout.folder / proxy.REFUSED).write_text("\n".join(junk) + "\n" + 2 * refused_line(posted, here))
+    refusals.look()
+    assert len(said) == 1 and said[0].startswith(f"site north is refused: its clock is {words}")
+    (layout.folder / proxy.REFUSED).write_text("")
+    refusals.look()
+    (layout.folder / proxy.REFUSED).write_text(refused_line(posted, time.time()))
+    refusals.look()
+    assert len(said) == 1, "refused for another reason than its clock"
+
+
+def test_an_expired_certificate_is_one_line_at_the_site_and_at_the_server(bundle: Bundle, tmp_path: Path) -> None:
+    layout = Layout.open(bundle.folder.parent.parent)
+    old = certificate(layout, "localhost", datetime.now(UTC) - timedelta(days=30), 10)
+    with web(layout, old), refused(SiteError, "certificate-expired", "atoll federation renew"):
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), lambda _: None, lambda: False)
+    with web(layout, old, 86_400.0), refused(SiteError, "clock-differs", "86,400 s behind"):
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), lambda _: None, lambda: False)
+
+
+def test_a_certificate_is_warned_of_every_day(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, said = Layout.open(bundle.folder.parent.parent), list[str]()
+    (layout.server / "server.crt").write_bytes(
+        certificate(layout, "localhost", datetime.now(UTC) - timedelta(days=30), 35).read_bytes()
+    )
+    monkeypatch.setattr(server_module, "DAY", 0.01)
+    server_module.watch(layout, [], Control(layout, 0.1), said.append, lambda: len(said) >= 2)
+    assert len(said) == 2 and all("server.crt expires on" in line and "renew" in line for line in said)
+
+
+def test_a_refused_node_with_a_wrong_clock_names_the_clock(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's exit code says only that it is refused: a wrong clock looks like a wrong key."""
+    layout = Layout.open(bundle.folder.parent.parent)
+    monkeypatch.setattr(node, "command", lambda _: ["sh", "-c", "echo Exit Code: 305"])
+    monkeypatch.setattr(node, "worker_command", lambda *_: ["sleep", "60"])
+    with web(layout, layout.server / "server.crt") as server:
+
+        def clock_goes_wrong(text: str) -> None:
+            server.drift = 3600.0
+
+        with refused(SiteError, "clock-differs", "site 'north'", "3,600 s behind"):
+            run_node(bundle, write_rows(tmp_path / "rows.csv"), clock_goes_wrong, lambda: False)
 
 
 def test_a_path_that_flower_cannot_take(bundle: Bundle, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import http.client
 import shutil
 import ssl
 import subprocess
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,20 @@ def test_the_link_listens_on_this_machine_only(deployment: Deployment) -> None:
 def test_an_unsigned_call_of_the_fleet_path_is_refused(deployment: Deployment) -> None:
     assert ask(deployment, deployment.layout.port, "/v1/fleet/pull-messages") == 401
     assert ask(deployment, deployment.layout.port, "/v1/fleet/pull-messages", "GET") == 403
+
+
+def test_a_site_that_is_refused_for_its_clock_is_named_at_the_server(joined: Deployment) -> None:
+    """What a site with a wrong clock sends: the server's program reads the time in it."""
+    layout = joined.layout
+    key = b64encode(certificates.public_point(layout.public_key("north").read_bytes())).decode()
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    connection = http.client.HTTPSConnection(
+        "localhost", layout.port, timeout=20, context=ssl.create_default_context(cafile=str(layout.ca))
+    )
+    connection.request("POST", "/v1/fleet/clock", headers={"flwr-timestamp": yesterday, "flwr-public-key": key})
+    assert 400 <= connection.getresponse().status < 500
+    connection.close()
+    joined.server.says("site north is refused: its clock is 86,40", 30)
 
 
 def test_a_plain_http_caller_is_refused(deployment: Deployment) -> None:

@@ -160,6 +160,7 @@ def test_a_run_that_a_site_forbids_does_not_start(joined: Deployment, tmp_path: 
     assert doctor.returncode == 2 and "method 'fedavg'" in doctor.stdout
 
 
+@pytest.mark.soak
 def test_a_task_that_hangs_at_a_site_is_given_up_there(joined: Deployment, tmp_path: Path) -> None:
     """A million steps within a twentieth of a second: `west` gives up, its worker is replaced, the round goes on."""
     file = joined.layout.bundles / "west" / "site.toml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 import threading
 import time
 from dataclasses import asdict
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload, Reply, Task, Tensors
+from atoll.deploy.flower.executor import with_hint
 from atoll.deploy.limits import Limits
 from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.deploy.site import Site, SiteNode
-from atoll.errors import AtollError, TooFewReplies
+from atoll.errors import AtollError, SiteError, TooFewReplies
 from atoll.federation.replies import Replies
 from atoll.methods.nevofed.search import NEvoFed, NEvoFedState
 from atoll.methods.nevofed.settings import NEvoFedConfig
@@ -200,6 +202,36 @@ def test_a_full_disk_is_named_with_a_hint(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(MemoryFolder, "write", full)
     answer = ask(node(tmp_path), letter())
     assert answer["error"] == f"site '{NAME}': no space is left on the disk of {tmp_path}; free some there"
+
+
+def test_a_disk_that_fills_up_holds_no_parts_of_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        with open(path, "wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder, tensors = TensorFolder(tmp_path), Tensors({"a": np.arange(3, dtype=np.float32)})
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.keep({"x": tensors}, [tensors.digest("a")])
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".killed.new").touch()
+    assert list(TensorFolder(tmp_path)) == list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_before_anything_of_atoll_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Flower unpacks the app for each message: its failure is a line at the site, and what the server is sent."""
+
+    def install(*_: object, number: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with refused(SiteError, "disk-full", "no space is left", tempfile.gettempdir(), "free some"):
+        with_hint(install)(b"app", number=errno.ENOSPC)
+    said = capsys.readouterr().err
+    assert said.startswith("atoll: no space is left") and said.count("\n") == 1
+    with pytest.raises(PermissionError):
+        with_hint(install)(b"app", number=errno.EACCES)
+    assert capsys.readouterr().err == ""
 
 
 def test_data_stays_in_memory_for_one_preparation(tmp_path: Path) -> None:

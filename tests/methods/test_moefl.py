@@ -20,7 +20,8 @@ from atoll.federation.local import local_federation
 from atoll.methods.moefl.individuals import Individual, inherited
 from atoll.methods.moefl.search import Moefl
 from atoll.methods.moefl.settings import MoeflConfig
-from atoll.methods.realtime import Realtime, RealtimeConfig
+from atoll.methods.realtime import Realtime
+from atoll.methods.realtime_config import RealtimeConfig
 from atoll.rng import stream
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse

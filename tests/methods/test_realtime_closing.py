@@ -10,7 +10,8 @@ import pytest
 
 from atoll.core.messages import Task
 from atoll.errors import ConfigError
-from atoll.methods.realtime import Realtime, RealtimeConfig, RealtimeState
+from atoll.methods.realtime import Realtime, RealtimeState
+from atoll.methods.realtime_config import RealtimeConfig
 from atoll.rng import stream
 from atoll.spaces.choice import space as choice
 from methods.two_blocks import SCHEMA, Script, client, realtime, state, step
@@ -58,6 +59,35 @@ def test_picks_split_off_and_all_clients_train_them() -> None:
     found = method.results(third, federation, stream(7, "results"))
     assert [(one.id, one.picks) for one in found] == [("22", ["high"]), ("10", ["knee"])]
     assert found[0].weights.whole_digest() == third.finished["22"].whole_digest()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_closing_round_is_two_exchanges_and_its_test_error_is_kept(every: int) -> None:
+    """With a test in every second round, the best round of a network may be one without: then it is asked for."""
+    right = {"22": [9, 7, 8], "10": [6, 6, 7]}
+    now = [0]
+    clients = [client(name, test=10) for name in "abc"]
+    federation = Script(clients, correct=lambda task: [right[network(task)][now[0]]])
+    method, after = closing(test_every=every)
+    for number in range(3):
+        now[0], sent = number, len(federation.tasks)
+        after, metrics = step(method, after, federation)
+        new = federation.tasks[sent:]
+        assert Counter(task.job.partition(":")[2] for task in new if not task.test_evaluation) == {
+            "train": 6,
+            "count_correct": 6,
+        }
+        alone = [task for task in new if task.test_evaluation]
+        assert len(alone) == (3 if every == 2 and number else 0)
+        if every == 1:
+            assert metrics["high"]["test_error"] == pytest.approx(0.1)
+    federation.begin(10)
+    sent = len(federation.tasks)
+    found = {one.id: one for one in method.results(after, federation, stream(7, "results"))}
+    if every == 1:
+        assert {task.job.partition(":")[2] for task in federation.tasks[sent:]} == {"calibrate"}
+        assert found["22"].objectives["test_error"] == pytest.approx(0.1)
+        assert found["10"].objectives["test_error"] == pytest.approx(0.3)
 
 
 def test_the_best_round_of_each_network_is_handed_over() -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from atoll.core import wire
-from atoll.core.messages import Payload, Task
+from atoll.core.messages import Payload, Task, charged
 from atoll.data import Federated
 from atoll.federation.base import Federation, Transport
 from atoll.federation.client_cache import MOST
@@ -37,7 +37,7 @@ class Recorder:
     parcels: list[Parcel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.window = self.inner.window
+        self.window, self.queue, self.replies = self.inner.window, self.inner.queue, self.inner.replies
         self._by_order: dict[int, Parcel] = {}
         self._held: dict[str, list[frozenset[str]]] = {}
 
@@ -46,7 +46,7 @@ class Recorder:
         if not task.test_evaluation:
             held = frozenset().union(*self._held.get(task.client, [])[-MOST:])
             digests = wire.tensor_digests(task.payload)
-            parcel = Parcel(task, envelope.round, len(wire.encode(task.payload, held)), len(digests - held))
+            parcel = Parcel(task, envelope.round, len(wire.encode(charged(task.payload), held)), len(digests - held))
             self._held.setdefault(task.client, []).append(digests)
             self._by_order[envelope.order] = parcel
             self.parcels.append(parcel)
@@ -56,7 +56,7 @@ class Recorder:
         outcomes = self.inner.poll(timeout)
         for outcome in outcomes:
             if outcome.order in self._by_order:
-                self._by_order[outcome.order].up = len(wire.encode(outcome.payload or {}, digests=False))
+                self._by_order[outcome.order].up = len(wire.encode(charged(outcome.payload or {}), digests=False))
         return outcomes
 
     def saved(self, memory: Mapping[str, Payload]) -> None:

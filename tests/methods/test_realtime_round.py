@@ -187,6 +187,61 @@ def test_networks_on_offer_are_high_and_knee_with_their_statistics() -> None:
     assert len(federation.sent("calibrate")) == 3 and {one.id for one in method.snapshots(after)} == {"22", "10"}
 
 
+def jobs_of(federation: Script, name: str, since: int = 0) -> list[str]:
+    return [
+        task.job.partition(":")[2] + ("+test" if "report" in task.payload else "")
+        for task in federation.tasks[since:]
+        if task.client == name
+    ]
+
+
+def test_test_counts_come_with_other_tasks() -> None:
+    """Of 10 rows the script has 9, 8 and 1 right, and always 3 where it calibrates. A client that does not participate
+    is asked for its test rows alone."""
+    right = {"22": 9, "10": 8, "00": 1}
+
+    def correct(task: Task) -> list[int]:
+        return [right.get("".join(map(str, key)), 0) for key in task.payload["keys"]]
+
+    federation = Script([client(name, test=10) for name in "abc"], correct=correct)
+    method = realtime(snapshots=True, population=3)
+    after, metrics = step(method, state(method, [[2, 2], [1, 0], [0, 0]]), federation)
+    for name in "abc":
+        assert jobs_of(federation, name) == ["train", "train", "count_correct", "calibrate+test"]
+    assert metrics["high"]["test_error"] == metrics["knee"]["test_error"] == pytest.approx(0.7)
+
+    sent = len(federation.tasks)
+    after, metrics = step(method, after, federation)
+    for name in "abc":
+        assert jobs_of(federation, name, sent) == ["train", "count_correct+test"], "a round of two exchanges"
+    assert metrics["high"]["test_error"] == pytest.approx(0.1) and metrics["knee"]["test_error"] == pytest.approx(0.2)
+
+    sent = len(federation.tasks)
+    federation.begin(9)
+    found = {one.id: one for one in method.results(after, federation, stream(7, "results"))}
+    assert [jobs_of(federation, name, sent) for name in "abc"] == [["calibrate+test"]] * 3
+    assert found["22"].objectives["test_error"] == pytest.approx(0.7)
+
+
+def test_who_does_not_participate_or_answer_is_asked_for_its_test_rows_alone() -> None:
+    def correct(task: Task) -> list[int]:
+        if "report" in task.payload and task.client == "a":
+            raise RuntimeError("gone")
+        return [{"22": 9, "10": 8}.get("".join(map(str, key)), 0) for key in task.payload["keys"]]
+
+    federation = Script([client(name, test=10) for name in "abc"], correct=correct)
+    method = realtime(fraction=0.67, test_every=2)
+    before = state(method, [[2, 2], [1, 0]], [[0.1, 24.0], [0.2, 12.0]])
+    _, metrics = step(method, before, federation)
+    tests = [task for task in federation.tasks if task.test_evaluation]
+    trained = {task.client for task in federation.sent("train")}
+    assert len(trained) == 2 and {task.client for task in tests} == set("abc") - (trained - {"a"})
+    assert metrics["high"]["test_error"] == pytest.approx(0.1)
+    federation = Script([client(name, test=10) for name in "abc"])
+    step(method, state(method, [[2, 2], [1, 0]]), federation)
+    assert not any("report" in task.payload or task.test_evaluation for task in federation.tasks), "not due in round 1"
+
+
 def test_copies_of_a_key_are_one_result() -> None:
     method = realtime(duplicates="keep")
     copies = state(method, [[0, 1], [0, 1]], [[0.5, 12.0], [0.5, 12.0]])

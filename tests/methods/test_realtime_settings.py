@@ -11,7 +11,7 @@ from atoll.core.messages import Schema
 from atoll.errors import ArchitectureError, ConfigError, UserError
 from atoll.methods import find_method
 from atoll.methods.offline import OfflineConfig
-from atoll.methods.realtime import RealtimeConfig
+from atoll.methods.realtime_config import RealtimeConfig
 from atoll.rng import stream
 from atoll.spaces.choice import space as choice
 from methods.two_blocks import Script, client, realtime

@@ -12,7 +12,8 @@ import numpy as np
 
 from atoll.core.messages import ClientInfo, Payload, Schema, Task, Tensors
 from atoll.methods.choice_search import Key
-from atoll.methods.realtime import Realtime, RealtimeConfig, RealtimeState
+from atoll.methods.realtime import Realtime, RealtimeState
+from atoll.methods.realtime_config import RealtimeConfig
 from atoll.rng import stream
 from atoll.spaces.choice import space as choice
 from atoll.testing import ScriptedFederation
@@ -33,11 +34,8 @@ class Script(ScriptedFederation):
         correct: Callable[[Task], Sequence[int]] | None = None,
     ) -> None:
         super().__init__([info.name for info in clients], self._answer, SCHEMA)
-        self._infos = list(clients)
+        self._clients = list(clients)
         self._change, self._correct = change, correct
-
-    def clients(self) -> list[ClientInfo]:
-        return self._infos
 
     def sent(self, job: str) -> list[Task]:
         """The tasks of this job so far."""
@@ -52,17 +50,27 @@ class Script(ScriptedFederation):
         if job == "count_correct":
             if "keys" not in task.payload:
                 found: Payload = {"correct": 0 if self._correct is None else self._correct(task)[0]}
-                return found | {"statistics": statistics_form(task.payload["architecture"])}
+                found |= {"report": {"test": {"correct": found["correct"]}}} if "report" in task.payload else {}
+                form = statistics_form(task.payload["architecture"])
+                return found | ({"statistics": form} if task.payload.get("statistics") else {})
             keys = task.payload["keys"]
             counts = [0] * len(keys) if self._correct is None else self._correct(task)
             watched = [keys[place] for place in task.payload.get("statistics", [])]
             forms = [statistics_form(choice.sub_model(task.payload["architecture"], key)) for key in watched]
-            return {"correct": np.array(counts, np.int64)} | ({"statistics": forms} if watched else {})
-        return {"statistics": [statistics_form(arch) for arch in task.payload["architectures"]]}
+            answer: Payload = {"correct": np.array(counts, np.int64)} | ({"statistics": forms} if watched else {})
+            places = task.payload.get("report", {}).get("test", [])
+            return answer | _reported([counts[place] for place in places])
+        networks = task.payload["architectures"]
+        counts = [3] * len(networks) if "report" in task.payload else []
+        return {"statistics": [statistics_form(arch) for arch in networks]} | _reported(counts)
 
 
-def client(name: str, train: int = 10, validation: int = 10, **known: Any) -> ClientInfo:
-    return ClientInfo(name, {"train": train, "validation": validation, "test": 0}, SCHEMA, **known)
+def _reported(counts: Sequence[int]) -> Payload:
+    return {"report": {"test": {"correct": np.array(counts, np.int64)}}} if counts else {}
+
+
+def client(name: str, train: int = 10, validation: int = 10, test: int = 0, **known: Any) -> ClientInfo:
+    return ClientInfo(name, {"train": train, "validation": validation, "test": test}, SCHEMA, **known)
 
 
 def realtime(**settings: Any) -> Realtime:

@@ -1,4 +1,4 @@
-"""`atoll compare`, `explain`, `figures`, `methods`: what there is, and what runs have found, in tables and figures."""
+"""`atoll show`, `clients`, `compare`, `explain`, `figures`, `methods`: what there is, and what runs have found."""
 
 from __future__ import annotations
 
@@ -10,6 +10,46 @@ import typer
 from rich.table import Table
 
 from atoll.cli.console import Json, out_console, tell, tell_json
+
+
+def show(
+    directory: Annotated[Path, typer.Argument(help="A run directory.")],
+    clients: Annotated[bool, typer.Option("--clients", help="What became of each client's replies.")] = False,
+    classes: Annotated[
+        bool, typer.Option("--classes", help="The confusion matrix of a network, and the rates of each class.")
+    ] = False,
+    pick: Annotated[
+        str | None, typer.Option(help="With --classes: which network; default: the one the method recommends.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run found, what it cost, and how it went."""
+    from atoll.report.results import plain_run, show_classes, show_clients, show_run
+    from atoll.run.reader import load
+
+    found = load(directory)
+    if as_json:
+        tell_json(plain_run(found))
+        return
+    if clients:
+        show_clients(out_console, found)
+    if classes:
+        show_classes(out_console, found, pick)
+    if not clients and not classes:
+        show_run(out_console, found)
+
+
+def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")], as_json: Json = False) -> None:
+    """What became of each client's replies, and how good the network is on its rows."""
+    from atoll.report.results import recommended_entry, show_clients
+    from atoll.run.reader import load
+
+    found = load(directory)
+    if as_json:
+        entry = recommended_entry(found) if found.finished else None
+        tell_json({"clients": found.clients, "measured": (entry or {}).get("clients", {}), "problems": found.problems})
+    else:
+        show_clients(out_console, found)
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""`atoll run`, `resume`, `retrain`, `sweep` and `show`: runs, from their start to their results."""
+"""`atoll run`, `resume`, `retrain`, `sweep`, `export` and `predict`: runs, from their start to the use of networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atoll.cli.console import DataDir, Json, Settings, known, out_console, tell, tell_json
+from atoll.cli.console import DataDir, Settings, known, out_console, tell
 from atoll.cli.pages import Live, live
 from atoll.cli.watching import Quiet, Track, watched
 from atoll.errors import ConfigError, DataError, nearest
@@ -78,12 +78,7 @@ def run(
     }
     experiment = resolve(assemble(target, options, settings or []))
     if estimate:
-        from atoll.report.terminal import estimated
-        from atoll.run import launch
-
-        found, lines = launch.estimate(experiment, data_dir=data_dir)
-        for line in (*lines, *estimated(found, bandwidth)):
-            tell(line)
+        _estimate(experiment, bandwidth, data_dir)
         return
     if bandwidth is not None:
         raise ConfigError(
@@ -91,6 +86,23 @@ def run(
             code="inapplicable-setting",
         )
     _begin(experiment, out, data_dir, quiet, dashboard, track)
+
+
+def _estimate(experiment: Experiment, bandwidth: float | None, data_dir: Path | None) -> None:
+    from atoll.extras import require
+    from atoll.report.terminal import estimated
+    from atoll.run import launch
+
+    sites = experiment.engine.federation is not None
+    if sites:
+        require("flower")
+        from atoll.deploy.flower.engine import from_last_run
+
+        found, lines = launch.estimate(experiment, data_dir=data_dir, open_engine=from_last_run)
+    else:
+        found, lines = launch.estimate(experiment, data_dir=data_dir)
+    for line in (*lines, *estimated(found, bandwidth, real=sites)):
+        tell(line)
 
 
 def resume(
@@ -372,46 +384,6 @@ def predict(
         return
     for place, label, values in zip(answers.places, answers.labels, answers.values.tolist(), strict=True):
         tell(f"{place}: {label} ({', '.join(f'{value:.4g}' for value in values)})")
-
-
-def show(
-    directory: Annotated[Path, typer.Argument(help="A run directory.")],
-    clients: Annotated[bool, typer.Option("--clients", help="What became of each client's replies.")] = False,
-    classes: Annotated[
-        bool, typer.Option("--classes", help="The confusion matrix of a network, and the rates of each class.")
-    ] = False,
-    pick: Annotated[
-        str | None, typer.Option(help="With --classes: which network; default: the one the method recommends.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show what a run found, what it cost, and how it went."""
-    from atoll.report.results import plain_run, show_classes, show_clients
-    from atoll.run.reader import load
-
-    found = load(directory)
-    if as_json:
-        tell_json(plain_run(found))
-        return
-    if clients:
-        show_clients(out_console, found)
-    if classes:
-        show_classes(out_console, found, pick)
-    if not clients and not classes:
-        _shown(found)
-
-
-def clients(directory: Annotated[Path, typer.Argument(help="A run directory.")], as_json: Json = False) -> None:
-    """What became of each client's replies, and how good the network is on its rows."""
-    from atoll.report.results import recommended_entry, show_clients
-    from atoll.run.reader import load
-
-    found = load(directory)
-    if as_json:
-        entry = recommended_entry(found) if found.finished else None
-        tell_json({"clients": found.clients, "measured": (entry or {}).get("clients", {}), "problems": found.problems})
-    else:
-        show_clients(out_console, found)
 
 
 def _begin(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,8 +11,10 @@ import numpy as np
 from atoll import spaces
 from atoll.clients import jobs
 from atoll.core import checks
-from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
+from atoll.core.messages import REPORT, Array, ClientInfo, Part, Payload, Reply, Task, Tensors
+from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import failure_reasons
 from atoll.training import calibration
 from atoll.training.metrics import Confusion, ConfusionCounts, accuracy, weighted_f1
 
@@ -81,6 +83,34 @@ def measured_parts(federation: Federation, info: ClientInfo, tested: bool) -> li
     for a test and the report is about this client's."""
     held = tested and any(info.name == holder.name for holder in federation.test_holders())
     return ["validation", "test"] if held else ["validation"]
+
+
+def reporting(federation: Federation) -> frozenset[str]:
+    """The clients whose own test rows the report is about."""
+    return frozenset(info.name for info in federation.test_holders()) & {info.name for info in federation.clients()}
+
+
+class ReportCounts:
+    """Correct test rows by network and client, for the report: what came along with other tasks, and the rest."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[str, int]] = {}
+
+    def add(self, names: Sequence[str], client: str, correct: Array) -> None:
+        """What a client got right with the networks of these names."""
+        for name, right in zip(names, correct.tolist(), strict=True):
+            self._counts.setdefault(name, {})[client] = right
+
+    def complete(self, names: Iterable[str], client: str) -> bool:
+        """Whether the client's counts of all these networks are known."""
+        return all(client in self._counts.get(name, {}) for name in names)
+
+    def errors(self, names: Collection[str], rows: Mapping[str, int]) -> dict[str, float]:
+        """The share of wrong rows of each network, over the clients with these `rows` whose counts are complete."""
+        clients = [client for client in rows if self.complete(names, client)]
+        total = sum(rows[client] for client in clients)
+        right = {name: sum(self._counts[name][client] for client in clients) for name in names if total}
+        return {name: 1.0 - count / total for name, count in right.items()}
 
 
 def measuring(
@@ -165,12 +195,15 @@ def evaluate_finished(
 def measurements(
     federation: Federation, architecture: dict[str, Any], weights: Tensors
 ) -> tuple[dict[str, float], Tensors]:
-    """A trained network on all clients: objectives, and batch norm statistics."""
-    everyone = federation.clients()
-    validation = evaluate(federation, everyone, architecture, weights)
-    test = evaluate_test(federation, architecture, weights)
-    objectives = final_objectives(validation, test, spaces.cost(architecture))
-    return objectives, calibrated(federation, everyone, architecture, weights)
+    """A trained network on all clients, in one exchange: objectives, and batch norm statistics."""
+    everyone, holders = federation.clients(), federation.test_holders()
+    validating = _count_tasks(everyone, "validation", architecture, weights)
+    testing = _count_tasks(holders, "test", architecture, weights, test_evaluation=True)
+    calibrating = _calibration_tasks(everyone, [architecture], weights, "train")
+    groups = [("validation counts", validating), ("test counts", testing), ("batch norm statistics", calibrating)]
+    counts, tested, statistics = _together(federation, groups)
+    objectives = final_objectives(total(_read(counts)), total(_read(tested)), spaces.cost(architecture))
+    return objectives, _pooled(statistics)[0] if statistics else Tensors({})
 
 
 @checks.register
@@ -223,11 +256,49 @@ def calibrated_together(
     architectures: Sequence[dict[str, Any]],
     weights: Tensors,
     part: Part = "train",
+    names: Sequence[str] = (),
+    tested: ReportCounts | None = None,
 ) -> list[Tensors]:
-    """The same for several networks that are slices of one set of weights, in one task a client."""
+    """The same for several networks that are slices of one set of weights, in one task a client.
+
+    Clients whose own test rows the report is about also count these, in the same task: `tested` gets the counts of each
+    network, by its name.
+    """
+    reported = reporting(federation) if tested is not None else frozenset()
+    tasks = _calibration_tasks(clients, architectures, weights, part, reported=reported)
+    if not tasks:
+        return [Tensors({}) for _ in architectures]
+    replies = list(federation.collect(tasks, what="batch norm statistics"))
+    for reply in replies:
+        if tested is not None and REPORT in reply.payload:
+            tested.add(names, reply.task.client, reply.payload[REPORT]["test"]["correct"])
+    return _pooled(replies)
+
+
+def calibrated_each(
+    federation: Federation, networks: Sequence[tuple[dict[str, Any], Tensors, Sequence[ClientInfo]]]
+) -> list[Tensors]:
+    """The same for networks with weights and clients of their own, from training rows, in one exchange."""
+    groups = [
+        ("batch norm statistics", _calibration_tasks(clients, [architecture], weights, "train", f"{place}:"))
+        for place, (architecture, weights, clients) in enumerate(networks)
+    ]
+    found = _together(federation, groups)
+    return [_pooled(replies)[0] if replies else Tensors({}) for replies in found]
+
+
+def _calibration_tasks(
+    clients: Sequence[ClientInfo],
+    architectures: Sequence[dict[str, Any]],
+    weights: Tensors,
+    part: Part,
+    name: str = "",
+    reported: Collection[str] = (),
+) -> list[Task]:
+    """A task for each client with rows of this part; none for networks without batch norm."""
     forms = [calibration.statistics_form(architecture) for architecture in architectures]
     if not any(forms):
-        return forms
+        return []
     models = [checks.TensorsLike.of(form).model for form in forms]
     macs = sum(spaces.cost(architecture).macs for architecture in architectures)
     payload: Payload = {
@@ -238,15 +309,39 @@ def calibrated_together(
     }
     tasks = []
     for info in clients:
-        rows = info.sizes[part]
+        rows, own = info.sizes[part], payload
         if rows > 0:
-            returns = {"statistics": [BatchNormSums(model, rows) for model in models]}
-            tasks.append(Task(f"calibrate:{info.name}", info.name, jobs.CALIBRATE, payload, macs * rows, returns))
+            returns: Payload = {"statistics": [BatchNormSums(model, rows) for model in models]}
+            if info.name in reported:
+                own = payload | {REPORT: {"test": True}}
+                returns[REPORT] = {"test": {"correct": checks.CountsUpTo((len(models),), info.sizes["test"])}}
+            tasks.append(Task(f"calibrate:{name}{info.name}", info.name, jobs.CALIBRATE, own, macs * rows, returns))
+    if not tasks:
+        raise TooFewReplies(f"no client has {part} rows for batch norm statistics", code="too-few-replies")
+    return tasks
+
+
+def _pooled(replies: Iterable[Reply]) -> list[Tensors]:
     totals: list[Tensors] = []
-    for reply in federation.collect(tasks, what="batch norm statistics"):
+    for reply in replies:
         own = reply.payload["statistics"]
         totals = [calibration.pooled(pair) for pair in zip(totals, own, strict=True)] if totals else own
     return totals
+
+
+def _together(federation: Federation, groups: Sequence[tuple[str, Sequence[Task]]]) -> list[list[Reply]]:
+    """The good replies to each group of tasks, all sent at once. A group is named by what its clients return; one with
+    tasks needs a good reply."""
+    owner = {task.id: place for place, (_, tasks) in enumerate(groups) for task in tasks}
+    found: list[list[Reply]] = [[] for _ in groups]
+    replies = federation.collect([task for _, tasks in groups for task in tasks], minimum=0)
+    for reply in replies:
+        found[owner[reply.task.id]].append(reply)
+    for place, (what, tasks) in enumerate(groups):
+        if tasks and not found[place]:
+            reasons = failure_reasons([one.error for one in replies.failures if owner[one.task.id] == place])
+            raise TooFewReplies(f"none of {len(tasks)} clients returned {what} ({reasons})", code="too-few-replies")
+    return found
 
 
 def _each(
@@ -259,9 +354,20 @@ def _each(
     minimum: int = 1,
 ) -> dict[str, ConfusionCounts]:
     """Each client's counts, at least `minimum` of them; empty if no client has rows of this part."""
+    tasks = _count_tasks(clients, part, architecture, weights, test_evaluation)
+    return _read(federation.collect(tasks, minimum=min(minimum, len(tasks)), what=f"{part} counts"))
+
+
+def _count_tasks(
+    clients: Sequence[ClientInfo],
+    part: Part,
+    architecture: dict[str, Any],
+    weights: Tensors,
+    test_evaluation: bool = False,
+) -> list[Task]:
     macs = spaces.cost(architecture).macs
     payload: Payload = {"architecture": architecture, "weights": weights, "part": part, "batch": jobs.TEST_BATCH}
-    tasks = [
+    return [
         Task(
             f"{part}:{info.name}",
             info.name,
@@ -274,7 +380,9 @@ def _each(
         for info in clients
         if info.sizes[part] > 0
     ]
-    replies = federation.collect(tasks, minimum=min(minimum, len(tasks)), what=f"{part} counts")
+
+
+def _read(replies: Iterable[Reply]) -> dict[str, ConfusionCounts]:
     return {reply.task.client: ConfusionCounts.from_payload(reply.payload) for reply in replies}
 
 

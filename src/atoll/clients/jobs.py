@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from atoll.core.messages import REPORT, Array, Part, Payload, Tensors
+from atoll.core.messages import REPORT, Array, Part, Payload, Tensors, charged
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest
 from atoll.training import calibration, evaluation, gradients, networks, private, sgd, shared_prefix
@@ -166,8 +166,15 @@ def count_correct(payload: Payload, client: Client) -> Payload:
     """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network.
 
     With `confusion` confusion matrices instead. With `statistics` (for one network True, for keys positions of some)
-    also batch norm statistics of these rows. With `privacy` the numbers have noise.
+    also batch norm statistics of these rows. With `privacy` the numbers have noise. With `report` the reply also has
+    the correct test rows of the network, or of the keys at these positions.
     """
+    if REPORT in payload:
+        asked = {name: payload[name] for name in ("architecture", "weights", "batch")} | {"part": "test"}
+        if "keys" in payload:
+            asked["keys"] = [payload["keys"][place] for place in payload[REPORT]["test"]]
+        tested = {REPORT: {"test": count_correct(asked, client)}}
+        return count_correct(charged(payload), client) | tested
     architecture, weights, part, batch = (payload[name] for name in ("architecture", "weights", "part", "batch"))
     x, y = client.data.part(part)
     module: Any = networks.network(architecture, client.device)
@@ -211,14 +218,22 @@ def _refuse_other_counts(payload: Payload, module: Any) -> None:
 
 
 def calibrate(payload: Payload, client: Client) -> Payload:
-    """Sums for the batch norm statistics of networks that are slices of one set of weights, in their order."""
+    """Sums for the batch norm statistics of networks that are slices of one set of weights, in their order.
+
+    With `report` also the correct test rows of each, as `count_correct` of keys returns them.
+    """
     x, _ = client.data.part(payload["part"])
-    statistics = []
+    statistics, correct = [], []
     for architecture in payload["architectures"]:
         module = networks.network(architecture, client.device)
         weights = payload["weights"].slice([name for name, _ in module.named_parameters()])
         statistics.append(calibration.calibrate(module, weights, x, payload["batch"], device=client.device))
-    return {"statistics": statistics}
+        if REPORT in payload:
+            test = client.data.part("test")
+            counts = evaluation.evaluate(module, weights, *test, payload["batch"], device=client.device)
+            correct.append(counts.correct)
+    tested = {REPORT: {"test": {"correct": np.array(correct, np.int64)}}} if REPORT in payload else {}
+    return {"statistics": statistics} | tested
 
 
 def gradient(payload: Payload, client: Client) -> Payload:

@@ -30,7 +30,7 @@ from atoll import spaces
 from atoll.algorithms.aggregation import Mean, with_momentum
 from atoll.algorithms.robust import RobustMean
 from atoll.clients import jobs
-from atoll.clients.evaluation import Measure, measured_parts, measuring, statistics_check
+from atoll.clients.evaluation import Measure, measured_parts, measuring, reporting, statistics_check
 from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
 from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
@@ -213,6 +213,7 @@ class Counted:
     median: bool = False  # the error is the median of the clients' own, see `robust.fitness`
     each: list[Counted] = field(default_factory=list)  # the clients' own counts, if the median is asked for
     clients: list[str] = field(default_factory=list)  # who counted, where that is known
+    test: Counted | None = None  # what it gets right on the same clients' own test rows, if it was asked for
 
     def error(self, objective: Objective = "error") -> float:
         """What a search minimises; 1 without rows, and for a model that has diverged."""
@@ -260,15 +261,19 @@ def count_correct(
     own: Own | None = None,
     statistics: bool = False,
     confusion: bool = False,
+    tested: bool = False,
 ) -> dict[str, Counted]:
     """For each model what it gets right of this part's rows; no rows where no client holds any.
 
-    With `statistics` also batch norm statistics of the same rows, with `confusion` the whole confusion matrix.
+    With `statistics` also batch norm statistics of the same rows, with `confusion` the whole confusion matrix. If it is
+    `tested`, clients whose own test rows the report is about count those as well, in the same task.
     """
     tasks, owner = [], {}
     sizes: dict[str, int] = {}
     robust = federation.median_fitness and part == "validation"
-    counts = {model.name: Counted(median=robust) for model in models}
+    counts = {model.name: Counted(median=robust, test=Counted() if tested else None) for model in models}
+    about = reporting(federation) if tested else frozenset()
+    reported = {info.name: info.sizes["test"] for info in holders if info.name in about}
     for model in models:
         asked = [info for info in (own or {}).get(model.name, holders) if info.sizes[part]]
         sizes |= {info.name: info.sizes[part] for info in asked}
@@ -285,11 +290,30 @@ def count_correct(
             if confusion:
                 returns = {"confusion": CountArray((classes, classes), rows)}
             returns |= {"statistics": statistics_check(model.architecture, rows)} if statistics else {}
-            tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, payload, macs * rows, returns, test_evaluation))
+            whole = payload
+            if info.name in reported:
+                whole = payload | {REPORT: {"test": True}}
+                returns[REPORT] = {"test": {"correct": Count(reported[info.name])}}
+            tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, whole, macs * rows, returns, test_evaluation))
             owner[task_id] = model.name
     for reply in federation.collect(tasks, minimum=0):
-        counts[owner[reply.task.id]].add(reply.payload, sizes[reply.task.client])
+        found, client = counts[owner[reply.task.id]], reply.task.client
+        found.add(reply.payload, sizes[client])
+        if found.test is not None and REPORT in reply.payload:
+            found.test.add(reply.payload[REPORT]["test"], reported[client])
+            found.test.clients.append(client)
     return counts
+
+
+def count_tests(
+    federation: Federation, models: Sequence[FederatedModel], known: Mapping[str, Counted | None]
+) -> dict[str, Counted]:
+    """What each model gets right of the test data, for the report. Of holders whose counts are `known` these are used,
+    the others are asked."""
+    holders, before = federation.test_holders(), {model.name: known.get(model.name) or Counted() for model in models}
+    others = {name: [info for info in holders if info.name not in own.clients] for name, own in before.items()}
+    more = count_correct(federation, models, holders, "test", test_evaluation=True, own=others)
+    return {name: own + more[name] for name, own in before.items()}
 
 
 def _train_task(

@@ -154,7 +154,7 @@ class Status:
     sites: list[SiteStatus]
     runs: list[RunInfo]
     note: str = ""
-    warnings: list[str] = field(default_factory=list)  # about certificates
+    warnings: list[str] = field(default_factory=list)  # about certificates, and data that changed between runs
 
 
 def status(layout: Layout) -> Status:
@@ -164,7 +164,8 @@ def status(layout: Layout) -> Status:
     now = _status(layout)
     accounts = _accounts({str(site.hello["run"]) for site in now.sites if "run" in site.hello})
     sites = [replace(one, account=accounts.get(one.hello.get("run"), {}).get(one.name, {})) for one in now.sites]
-    return replace(now, sites=sites, warnings=[f"WARNING: {fault}" for fault in faults if fault])
+    changed = [f"site {site.name}: {site.hello['changed']}" for site in sites if site.hello.get("changed")]
+    return replace(now, sites=sites, warnings=[f"WARNING: {fault}" for fault in (*faults, *changed) if fault])
 
 
 def _accounts(runs: set[str]) -> dict[Any, dict[str, dict[str, Any]]]:

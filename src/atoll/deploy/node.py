@@ -12,9 +12,10 @@ from pathlib import Path
 
 from atoll.deploy import certificates
 from atoll.deploy.bundle import Bundle
+from atoll.deploy.certificates import public_line, public_point, read_private_key
 from atoll.deploy.flower import executor
 from atoll.deploy.layout import join_address, split_address
-from atoll.deploy.probe import probe, reach
+from atoll.deploy.probe import probe, reach, show_clock
 from atoll.deploy.supervisor import LogReader, Part, Say, flower_environment, flower_program, how
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
@@ -94,6 +95,8 @@ def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
+        if fault.code == "clock-differs":
+            show_clock(host, port, public_point(public_line(read_private_key(bundle.key))))
         if fault.code not in STARTING:
             raise SiteError(fault.text, code=fault.code)
         if not reported:
@@ -148,7 +151,12 @@ class _Watch:
         code, self.exit_code = self.exit_code, 0
         if code != REFUSED:
             self.say(f"the node ended ({how(self.part.code)}) and is restarted; see {self.bundle.log}")
-        elif self.refused_since is None:
+            return
+        # The SuperLink does not say why it refuses: a wrong clock looks like a wrong key.
+        fault = probe(*self.address, self.bundle.ca)
+        if fault is not None and fault.code not in STARTING:
+            raise SiteError(f"the server refuses site '{self.bundle.site.name}': {fault.text}", code=fault.code)
+        if self.refused_since is None:
             self.refused_since = time.monotonic()
             self.say("the server refuses this site; trying again (after a kill this takes about a minute)")
         elif time.monotonic() - self.refused_since > self.patience:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from atoll.store.files import remove_temporary_files, replace_file
 
 RUN_NAME = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
+REMEMBERED = 20  # data settings of which the digest of the data is known
 UNUSED_DAYS = 90  # a run without a task for this long is deleted
 
 
@@ -42,6 +45,7 @@ class TensorFolder(Mapping[str, Array]):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        remove_temporary_files(folder)
         self.missed: set[str] = set()
         self._held: dict[str, Array] = {}
 
@@ -84,8 +88,12 @@ class TensorFolder(Mapping[str, Array]):
                 buffer = io.BytesIO()
                 np.save(buffer, owner[name], allow_pickle=False)
                 aside = self.folder / f".{digest}.new"
-                aside.write_bytes(buffer.getvalue())  # not flushed: an incomplete file is detected when read
-                os.replace(aside, self.folder / f"{digest}.npy")
+                try:
+                    aside.write_bytes(buffer.getvalue())  # not flushed: an incomplete file is detected when read
+                    os.replace(aside, self.folder / f"{digest}.npy")
+                except OSError:  # of a full disk, which must not be made fuller
+                    aside.unlink(missing_ok=True)
+                    raise
                 held.add(digest)
                 if content_name(owner[name]) == digest:
                     self._held[digest] = owner[name]
@@ -136,6 +144,20 @@ def run_folder(root: Path, run: str) -> Iterator[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.utime(folder)
         yield folder
+
+
+def changed_since(root: Path, settings: str, digest: str) -> str | None:
+    """The date of the last run with these data settings, if its data had another digest. This one is remembered."""
+    path = root / "last_data.json"
+    try:
+        runs: dict[str, list[str]] = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        runs = {}
+    before = runs.pop(settings, [digest, ""])
+    runs[settings] = [digest, f"{datetime.now(UTC):%Y-%m-%d}"]
+    root.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(dict(list(runs.items())[-REMEMBERED:])).encode())
+    return None if before[0] == digest else before[1]
 
 
 def sweep_runs(root: Path, days: float = UNUSED_DAYS) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -35,10 +36,12 @@ class Fault:
 
 
 def probe(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
-    """The first problem between here and the server's proxy, or None."""
-    return (
-        reach(host, port, patience) or certificate_fault(host, port, ca, patience) or clock_fault(host, port, patience)
-    )
+    """The first problem between here and the server's proxy, or None. Of a wrong clock, which also makes certificates
+    invalid, the clock is named."""
+    fault = reach(host, port, patience) or certificate_fault(host, port, ca, patience)
+    if fault is None or fault.code in ("certificate-expired", "certificate-not-yet-valid"):
+        return clock_fault(host, port, patience) or fault
+    return fault
 
 
 def outgoing_proxy(host: str, port: int) -> tuple[str, int] | None:
@@ -118,7 +121,25 @@ def clock_fault(host: str, port: int, patience: float = PATIENCE) -> Fault | Non
 
 
 def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | None:
-    """The date in the server's answer. The certificate is not verified: a wrong clock would make that fail, too."""
+    """The date in the server's answer."""
+    date = _answered_date(host, port, patience, "GET", "/", {})
+    try:
+        return None if date is None else parsedate_to_datetime(date).astimezone(UTC)
+    except (ValueError, TypeError):
+        return None
+
+
+def show_clock(host: str, port: int, key: bytes, patience: float = PATIENCE) -> None:
+    """Have the server's program see this machine's time, in a request like a node's that is refused. The key is the
+    site's public one."""
+    headers = {"flwr-timestamp": datetime.now(UTC).isoformat(), "flwr-public-key": b64encode(key).decode()}
+    _answered_date(host, port, patience, "POST", "/v1/fleet/clock", headers)
+
+
+def _answered_date(
+    host: str, port: int, patience: float, method: str, path: str, headers: dict[str, str]
+) -> str | None:
+    """The certificate is not verified: a wrong clock would make that fail, too. So nothing secret is sent."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -127,10 +148,9 @@ def server_time(host: str, port: int, patience: float = PATIENCE) -> datetime | 
     if proxy is not None:
         connection.set_tunnel(host, port)
     try:
-        connection.request("GET", "/")
-        date = connection.getresponse().getheader("Date")
-        return None if date is None else parsedate_to_datetime(date).astimezone(UTC)
-    except (OSError, http.client.HTTPException, ValueError, TypeError):
+        connection.request(method, path, headers=headers)
+        return connection.getresponse().getheader("Date")
+    except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:
         connection.close()

@@ -17,6 +17,8 @@ from atoll.errors import SiteError
 FLEET = "/v1/fleet/"
 LARGEST_BODY = "256m"  # Flower cuts large arrays into pieces of 5 MB; what remains whole is a message without them
 
+REFUSED = "logs/refused.log"  # in the federation's directory
+
 CONFIGURATION = """\
 # Made by `atoll federation init`. Nodes reach {fleet} and nothing else: the other paths have no authentication.
 # Paths are relative to the federation's directory: nginx -p DIR -c server/nginx.conf
@@ -25,7 +27,10 @@ pid state/nginx.pid;
 error_log stderr warn;
 events {{ worker_connections 1024; }}
 http {{
-    access_log off;
+    # Who was refused, with the time by its own clock: the server's program reads it.
+    map $status $refused {{ ~^4 $http_flwr_timestamp; default ""; }}
+    log_format refused '$msec $http_flwr_timestamp $http_flwr_public_key';
+    access_log {refused} refused if=$refused;
     server_tokens off;
     client_body_temp_path state/proxy/body;
     proxy_temp_path state/proxy/proxy;
@@ -65,6 +70,7 @@ def configuration(port: int, superlink_port: int, everywhere: bool = True) -> st
         fleet=FLEET,
         bare=FLEET.rstrip("/"),
         largest=LARGEST_BODY,
+        refused=REFUSED,
         port=port if everywhere else f"127.0.0.1:{port}",
         listen6=f"\n        listen [::]:{port} ssl;" if everywhere and Path("/proc/net/if_inet6").exists() else "",
         superlink_port=superlink_port,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from base64 import b64decode
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,15 +13,19 @@ from pathlib import Path
 
 from atoll.config import to_toml
 from atoll.deploy import certificates, proxy
-from atoll.deploy.control import Control, synchronise
+from atoll.deploy.certificates import public_point
+from atoll.deploy.control import Control, read_hello, synchronise
 from atoll.deploy.layout import Layout
-from atoll.deploy.supervisor import Part, Say, flower_environment, flower_program, how
+from atoll.deploy.probe import AHEAD, BEHIND
+from atoll.deploy.supervisor import LARGEST_LOG, LogReader, Part, Say, flower_environment, flower_program, how
 from atoll.errors import SiteError
 from atoll.store.lock import hold
 
 STARTING = 120.0  # seconds until the SuperLink must answer; importing takes several
 BEAT = 0.2
 LOOK = 3.0  # seconds between checks which sites are connected
+DAY = 86_400.0  # seconds between two warnings of the same certificate
+SAID = 600.0  # seconds between two lines about the same site's clock
 
 Stop = Callable[[], bool]
 
@@ -38,13 +44,7 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
         try:
             _check_ports(layout, with_proxy)
             _prepare(layout)
-            for path, hint in (
-                (layout.ca, certificates.NEW_FEDERATION),
-                (layout.server / "server.crt", certificates.RENEW.format(layout.folder)),
-            ):
-                fault = certificates.validity_fault(path, hint)
-                if fault:
-                    tell(f"WARNING: {fault}")
+            _warn_of_certificates(layout, tell)
             if not layout.proxy:
                 tell(f"WARNING: no proxy; anyone who reaches port {layout.port} can run code on all sites")
             _run(layout, parts, tell, stop)
@@ -57,6 +57,16 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
             for part in reversed(parts):
                 part.stop()
     tell("stopped")
+
+
+def _warn_of_certificates(layout: Layout, say: Say) -> None:
+    for path, hint in (
+        (layout.ca, certificates.NEW_FEDERATION),
+        (layout.server / "server.crt", certificates.RENEW.format(layout.folder)),
+    ):
+        fault = certificates.validity_fault(path, hint)
+        if fault:
+            say(f"WARNING: {fault}")
 
 
 def _parts(layout: Layout, with_proxy: bool) -> list[Part]:
@@ -126,7 +136,7 @@ def _run(layout: Layout, parts: list[Part], say: Say, stop: Stop) -> None:
     if len(parts) > 2:
         _await_proxy(layout, parts[2], stop)
     say(f"ready: sites {', '.join(sites) or 'none'} may join at {layout.public_address}; stop with Ctrl-C")
-    _watch(layout, parts, control, say, stop)
+    watch(layout, parts, control, say, stop)
 
 
 def _await_superlink(control: Control, layout: Layout, superlink: Part, stop: Stop) -> bool:
@@ -168,10 +178,13 @@ def _await_proxy(layout: Layout, part: Part, stop: Stop) -> None:
         time.sleep(BEAT)
 
 
-def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: Stop) -> None:
-    """Restart what dies, follow the keys in the directory, report sites that connect and disconnect."""
+def watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: Stop) -> None:
+    """Restart what dies, follow the keys in the directory, report sites that connect and disconnect, or are refused for
+    their clock, and certificates that expire."""
     sites: dict[str, bool] = {}
-    next_look = 0.0
+    next_look, next_warning = 0.0, time.monotonic() + DAY
+    refusals = Refusals(layout, say)
+    changed = {name: read_hello(layout, name).get("changed") for name in layout.sites}
     while not stop():
         for part in parts:
             if part.poll():
@@ -180,6 +193,14 @@ def _watch(layout: Layout, parts: list[Part], control: Control, say: Say, stop: 
             next_look = time.monotonic() + LOOK
             with suppress(SiteError):  # the SuperLink may be restarting
                 sites = _look(layout, control, sites, say)
+            refusals.look()
+            for name in layout.sites:
+                before, changed[name] = changed.get(name), read_hello(layout, name).get("changed")
+                if changed[name] and changed[name] != before:
+                    say(f"site {name}: {changed[name]}")
+        if time.monotonic() >= next_warning:
+            next_warning = time.monotonic() + DAY
+            _warn_of_certificates(layout, say)
         time.sleep(BEAT)
 
 
@@ -195,6 +216,36 @@ def _look(layout: Layout, control: Control, before: dict[str, bool], say: Say) -
     return now
 
 
+class Refusals:
+    """Reports sites that are refused because their clock differs from this machine's. The SuperLink does not say why it
+    refuses; the proxy notes the time by which the site signed."""
+
+    def __init__(self, layout: Layout, say: Say) -> None:
+        self._layout, self._say = layout, say
+        self._path = layout.folder / proxy.REFUSED
+        self._reader = LogReader.at_end(self._path)
+        self._said: dict[str, float] = {}  # site -> when
+
+    def look(self) -> None:
+        for line in self._reader.lines():
+            with suppress(ValueError):  # anyone can send anything
+                at, signed, key = line.split(" ")
+                own = (datetime.fromisoformat(signed) - datetime.fromtimestamp(float(at), UTC)).total_seconds()
+                if not -BEHIND < own < AHEAD:
+                    self._report(b64decode(key, validate=True), own)
+        if self._path.exists() and self._path.stat().st_size > LARGEST_LOG:
+            os.truncate(self._path, 0)
+
+    def _report(self, key: bytes, ahead: float) -> None:
+        keys = {public_point(self._layout.public_key(name).read_bytes()): name for name in self._layout.sites}
+        name, now = keys.get(key), time.monotonic()
+        if name is None or now - self._said.get(name, -SAID) < SAID:
+            return
+        self._said[name] = now
+        where = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+        self._say(f"site {name} is refused: its clock is {where}; synchronise both (timedatectl set-ntp true)")
+
+
 def last_line(log: Path) -> str:
     """The last line of a log that is not empty."""
     try:
@@ -202,4 +253,4 @@ def last_line(log: Path) -> str:
     except OSError:
         return "its log is empty"
     written = [" ".join(line.split()) for line in lines if line.strip()]
-    return written[-1][:300] if written else "its log is empty"
+    return written[-1][:2000] if written else "its log is empty"

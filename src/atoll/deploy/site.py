@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from atoll.core import wire
 from atoll.core.messages import Payload, TaskSize
 from atoll.deploy.bundle import installed
-from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
+from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, changed_since, run_folder, sweep_runs
 from atoll.deploy.private import SitePrivacy, secret_digest, split_name, work_of
 from atoll.errors import AtollError, DataError, SiteError, WireError
 from atoll.extras import require
@@ -93,6 +93,8 @@ def lacks_memory(problem: BaseException) -> bool:
 
 
 log = logging.getLogger("atoll")
+LONGEST = 4000  # characters of an error or a message from the server
+SAME_SETTINGS = "with the same data settings; restore it if that was not intended"
 LOG_BYTES = 10_000_000  # after which a new log of tasks begins; the one before it is kept
 
 
@@ -141,13 +143,13 @@ class SiteNode:
         """One line of `tasks.jsonl`: no values, only what kind of values left and how many bytes."""
         error, payload = found.get("error"), found.get("payload", {})
         entry = {
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # when it was answered
             "message": kind,
             **{key: value if type(value) is int else str(value)[:200] for key, value in self._asked.items()},
             "received_bytes": received,
             "sent_bytes": sent,
             "left": sorted(payload) if isinstance(payload, dict) else [],
-            "error": error[:300] if isinstance(error, str) else None,
+            "error": error[:LONGEST] if isinstance(error, str) else None,
         }
         try:
             self.site.folder.mkdir(parents=True, exist_ok=True)
@@ -211,6 +213,10 @@ class SiteNode:
             digest = secret_digest(self.site.folder, digest)
             if labels is not None:
                 labels = self._privacy().labels(labels, noise, split_name(message, digest))
+        asked = {key: message.get(key) for key in ("data", "agreement", "seed", "label_noise")}
+        before = changed_since(self.site.folder, hashlib.sha256(wire.encode(asked)).hexdigest(), digest)
+        if before is not None:
+            log.warning("atoll: '%s': the data is not that of the run of %s %s", self.site.data, before, SAME_SETTINGS)
         found = prepared.moments()
         moments = None if found is None else {"count": found.count, "mean": found.mean, "squares": found.squares}
         return {
@@ -233,7 +239,7 @@ class SiteNode:
     def _notice(self, frame: bytes) -> Payload:
         """A text from the server, such as why this site is left out of a run."""
         message = wire.decode(frame)
-        text = " ".join(str(message["text"]).split())[:500]
+        text = " ".join(str(message["text"]).split())[:LONGEST]
         log.warning("atoll: message from the server: %s", text)
         self.site.folder.mkdir(parents=True, exist_ok=True)
         (self.site.folder / "notice.txt").write_text(text + "\n", encoding="utf-8")

@@ -173,7 +173,7 @@ class Federation:
         """Send tasks and stream all their replies, in task order, until the deadline."""
         self._dispatcher.open_call()
         orders = self._enter(tasks)
-        for order in self._clock.stream(self._dispatcher, orders, self.rules.limit):
+        for order in self._clock.stream(self._dispatcher, orders, self.rules.limit_of(tasks)):
             yield self._dispatcher.deliver(order)
 
     def collect(
@@ -232,7 +232,8 @@ class Federation:
         overdue = {client for client, rounds in self._left_out.items() if 0 < self.rules.fair <= rounds}
         if not takes_late:
             self._free_some({task.client for task in tasks}, overdue)
-        asked = [task for task in tasks if task.client not in self.busy]
+        free = self._clock.tests_take_no_time
+        asked = [task for task in tasks if task.client not in self.busy or (free and task.test_evaluation)]
         if tasks and not asked and not takes_late:
             return  # all are busy, and not one of them was done within the deadline
         self.send(asked)
@@ -276,8 +277,9 @@ class Federation:
                 self.forget(reply)
 
     def wait_for_all(self) -> None:
-        """The search is over: from here on every exchange waits for all replies, and late ones are dropped."""
-        self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0)
+        """The search is over: from here on every exchange waits for all replies, and late ones are dropped. The final
+        measurements give a client several tasks at once, and the deadline is for one."""
+        self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0, per_task=True)
 
     @property
     def late(self) -> Late:

@@ -1,8 +1,8 @@
 """The dispatcher: everything between a method's calls and a transport that must be the same on every engine.
 
 A task is waiting (sent, not started), then working (the transport has it), then done (its reply has arrived and can
-be delivered). The dispatcher decides the order of replies, the window, one task at a time per client, what each client
-holds, its memory, reply checks and the ledger. Two things vary:
+be delivered). The dispatcher decides the order of replies, the window, how many tasks a client is given, what each
+client holds, its memory, reply checks and the ledger. Two things vary:
 
 - the `Clock` decides when the outcome of finished work arrives, and how long a wait lasts;
 - the `Journal`, if there is one, has every outcome on the disk before a method sees it, and replays it after a kill.
@@ -33,6 +33,7 @@ from atoll.federation.transport import (
     reply_from_plain,
 )
 
+FORGETFUL = "atoll.clients."  # jobs of these modules leave their client's memory as it is
 UNEXPECTED_REPLIES = 10  # that a round reports: endless junk must not fill the log
 
 
@@ -248,7 +249,7 @@ class Dispatcher:
         return order
 
     def feed(self, streaming: bool = False) -> None:
-        """Start waiting envelopes in order, one at a time per client, as far as the transport's window allows.
+        """Start waiting envelopes in order, as far as the transport's window allows and their clients may have more.
 
         When streaming, replies that wait for delivery take up the window too, so that they cannot accumulate; but one
         task may always start, because the reply that is waited for may not be among them.
@@ -256,21 +257,49 @@ class Dispatcher:
         if self._journal is not None and self._journal.known:
             self._replay(self._journal)
         started = len(self.working) - len(self._replaying)
-        free = self.transport.window - started - (len(self.done) if streaming else 0)
+        free = self.transport.window * self.transport.queue - started - (len(self.done) if streaming else 0)
         free = max(free, 0 if started else 1)
-        busy = {envelope.task.client for envelope in self.working.values()}
+        room = self._room(streaming)
+        given: dict[str, list[Task]] = {}
+        for envelope in self.working.values():
+            given.setdefault(envelope.task.client, []).append(envelope.task)
         chosen: list[Envelope] = []
+        passed_over: set[str] = set()  # a client's tasks never overtake each other
         for envelope in self.waiting.values():
-            if len(chosen) >= free:
+            task = envelope.task
+            if len(chosen) >= free and room <= 0:
                 break
-            if envelope.task.client not in busy:
-                busy.add(envelope.task.client)
-                chosen.append(envelope)
+            own = given.setdefault(task.client, [])
+            if task.client in passed_over or not self._may_have(task, own):
+                passed_over.add(task.client)
+                continue
+            room -= _reply_bytes(task) if self.transport.replies else 0
+            if len(chosen) >= free and room < 0:
+                break
+            own.append(task)
+            chosen.append(envelope)
         for envelope in chosen:
             del self.waiting[envelope.order]
             complete = replace(envelope, memory=self._memory.get(envelope.task.client, {}))
             self.working[envelope.order] = complete
             self.transport.start(complete)
+
+    def _room(self, streaming: bool) -> int:
+        """Bytes of replies that may come besides those of the tasks in progress."""
+        if not self.transport.replies:
+            return 0
+        started = [envelope.task for order, envelope in self.working.items() if order not in self._replaying]
+        waiting = [reply.task for reply in self.done.values()] if streaming else []
+        return self.transport.replies - sum(_reply_bytes(task) for task in (*started, *waiting))
+
+    def _may_have(self, task: Task, given: Sequence[Task]) -> bool:
+        """Whether a client that does these tasks may be given another. A task carries its client's memory, so one that
+        may change it, and one that starts from it, is given alone."""
+        if not given:
+            return True
+        if len(given) >= self.transport.queue or task.client in self._memory:
+            return False
+        return all(one.remembers is None and one.job.startswith(FORGETFUL) for one in (task, *given))
 
     def collect(self, timeout: float) -> None:
         """Take the outcomes that have arrived; wait up to `timeout` seconds for one."""
@@ -399,3 +428,8 @@ class Dispatcher:
         self.transport.close()
         if self._journal is not None:
             self._journal.close()
+
+
+def _reply_bytes(task: Task) -> int:
+    """The most that a reply to this task takes in memory, nearly."""
+    return checks.limits(task.returns).arrays

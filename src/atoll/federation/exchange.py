@@ -8,10 +8,11 @@ task. Their late replies are dropped, or handed to the next exchange if the meth
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from atoll.core.messages import Late, Reply
+from atoll.core.messages import Late, Reply, Task
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,16 @@ class ExchangeRules:
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
     late: Late = "drop"
     fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
+    per_task: bool = False  # a wait for several tasks of one client lasts as many deadlines
 
     @property
     def limit(self) -> float:
         return math.inf if self.deadline is None else self.deadline
+
+    def limit_of(self, tasks: Sequence[Task]) -> float:
+        """Seconds that a wait for the replies to these tasks lasts at most."""
+        most = max(Counter(task.client for task in tasks).values(), default=1)
+        return self.limit * most if self.per_task else self.limit
 
     @property
     def in_order(self) -> bool:

@@ -92,6 +92,7 @@ class InjectedFaults(Transport):
 
     def __init__(self, inner: Transport, settings: FaultSettings, names: Sequence[str], seed: int) -> None:
         self.inner, self.window = inner, inner.window
+        self.queue, self.replies = inner.queue, inner.replies
         self._seed = seed
         self._rules = [
             (number, rule, struck_clients(rule, number, names, seed)) for number, rule in enumerate(settings.rule)

@@ -45,7 +45,9 @@ class Outcome:
 class Transport(Protocol):
     """Carries envelopes to clients and outcomes back. One per engine."""
 
-    window: int  # how many envelopes may be in progress or waiting for delivery at once
+    window: int  # how many envelopes may be in progress or waiting for delivery at once, for each task of a queue
+    queue: int = 1  # tasks that one client may be given at once: the others wait there until it has done the first
+    replies: int = 0  # bytes: beyond the window, more envelopes may be in progress as long as their replies fit
 
     def start(self, envelope: Envelope) -> None:
         """Begin this envelope's work. Returns soon, or when the work is done if the engine is serial."""

@@ -18,9 +18,19 @@ from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, breed
 from atoll.algorithms.sampling import choose
-from atoll.clients import Counted, FederatedModel, LocalTraining, count_correct, jobs, train_models, train_task
-from atoll.clients.evaluation import statistics_check
+from atoll.clients import (
+    Counted,
+    FederatedModel,
+    LocalTraining,
+    count_correct,
+    count_tests,
+    jobs,
+    train_models,
+    train_task,
+)
+from atoll.clients.evaluation import ReportCounts, reporting, statistics_check
 from atoll.core.checks import CountArray, CountsUpTo
+from atoll.core.messages import REPORT
 from atoll.errors import ConfigError, TooFewReplies, nearest
 from atoll.methods.base import (
     Array,
@@ -185,11 +195,14 @@ class ChoiceSearch(Method[StateT]):
         part: Part,
         federation: Federation,
         watched: Sequence[int] = (),
+        reported: Sequence[int] = (),
+        tested: ReportCounts | None = None,
     ) -> tuple[list[float], list[Tensors], str]:
         """The error of every key on this part of all holders; empty if none has or returns it, with failure reasons.
 
         Also batch norm statistics of the keys at the positions `watched`, from the same rows. On test rows the error is
-        the share of wrong rows, whatever the search minimises.
+        the share of wrong rows, whatever the search minimises. `tested` gets what is counted on test rows: of the keys
+        at the positions `reported`, where the report is about the holders' own, and of all keys if that is the part.
         """
         objective: Objective = "error" if part == "test" else self.config.objective
         payload: Payload = {
@@ -204,6 +217,8 @@ class ChoiceSearch(Method[StateT]):
         watching = [statistics_check(choice.sub_model(self.architecture, keys[place]), 0) for place in watched]
         macs, classes = choice.executed_macs(self.architecture, keys), int(self.architecture["classes"])
         sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
+        about = reporting(federation) if reported else frozenset()
+        tests = {info.name: info.sizes["test"] for info in holders if info.name in about}
         tasks = []
         for name, size in sizes.items():
             confusions = CountArray((len(keys), classes, classes), size, each=1)
@@ -211,9 +226,11 @@ class ChoiceSearch(Method[StateT]):
             if objective == "error":
                 returns = {"correct": CountsUpTo((len(keys),), size)}
             returns |= {"statistics": [replace(one, rows=size) for one in watching]} if watched else {}
-            tasks.append(
-                Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, payload, macs * size, returns, part == "test")
-            )
+            own = payload
+            if name in tests:
+                own = payload | {REPORT: {"test": list(reported)}}
+                returns[REPORT] = {"test": {"correct": CountsUpTo((len(reported),), tests[name])}}
+            tasks.append(Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, own, macs * size, returns, part == "test"))
         total: Array = np.zeros(len(keys) if objective == "error" else (len(keys), classes, classes), np.int64)
         rows, each = 0, []
         statistics: list[Tensors] = []
@@ -224,12 +241,27 @@ class ChoiceSearch(Method[StateT]):
             rows += sizes[reply.task.client]
             if federation.median_fitness and part == "validation":
                 each.append(_errors(found, sizes[reply.task.client], objective))
-            own = reply.payload.get("statistics", [])
-            statistics = [calibration.pooled(pair) for pair in zip(statistics, own, strict=True)] if statistics else own
+            new = reply.payload.get("statistics", [])
+            statistics = [calibration.pooled(pair) for pair in zip(statistics, new, strict=True)] if statistics else new
+            counts = reply.payload.get(REPORT, {"test": reply.payload})["test"]
+            if tested is not None and (part == "test" or REPORT in reply.payload):
+                places = range(len(keys)) if part == "test" else reported
+                tested.add([key_name(keys[place]) for place in places], reply.task.client, counts["correct"])
         if not rows:
             return [], [], replies.reasons
         errors = np.median(each, axis=0).tolist() if each else _errors(total, rows, objective)
         return errors, statistics, replies.reasons
+
+    def test_errors(
+        self, keys: Sequence[Key], weights: Tensors, federation: Federation, known: ReportCounts
+    ) -> dict[str, float]:
+        """The errors of these keys on test data by name, for the report; empty where there is none. Holders of which
+        all counts are `known` are not asked; what the others count is added to it."""
+        wanted, holders = {key_name(key): key for key in keys}, federation.test_holders()
+        others = [info for info in holders if not known.complete(wanted, info.name)]
+        if others:
+            self.errors(list(wanted.values()), weights, others, "test", federation, tested=known)
+        return known.errors(wanted, {info.name: info.sizes["test"] for info in holders})
 
     def cost(self, key: Key) -> spaces.Cost:
         return choice.cost(choice.sub_model(self.architecture, key))
@@ -260,31 +292,45 @@ class ChoiceSearch(Method[StateT]):
         participating: Sequence[ClientInfo],
         federation: Federation,
         leave_out: Collection[str] = (),
-    ) -> tuple[list[FederatedModel], dict[str, list[float]], dict[str, Tensors]]:
-        """One round of federated averaging of each by all participating clients: the models, their objectives and
-        their batch norm statistics on validation rows, but those of clients to `leave_out`."""
+    ) -> tuple[list[FederatedModel], dict[str, list[float]], dict[str, Counted]]:
+        """One round of federated averaging of each by all participating clients: the models, their objectives, and what
+        was counted on validation rows, but those of clients to `leave_out`; see `count_finalists`."""
         trained = train_models(federation, models, participating, training, rounds_done)
         measuring = [info for info in participating if info.name not in leave_out]
-        counted = self.count_finalists(trained, measuring, federation)
+        counted = self.count_finalists(trained, measuring, federation, self.test_is_due(federation.round))
         values = {
             name: self.values(found.error(self.config.objective), self.cost(key_from_name(name)), participating)
             for name, found in counted.items()
         }
-        return trained, values, {name: found.statistics for name, found in counted.items()}
+        return trained, values, counted
 
     def count_finalists(
-        self, models: Sequence[FederatedModel], clients: Sequence[ClientInfo], federation: Federation
+        self,
+        models: Sequence[FederatedModel],
+        clients: Sequence[ClientInfo],
+        federation: Federation,
+        tested: bool = False,
     ) -> dict[str, Counted]:
-        """The networks on these clients' validation rows, with batch norm statistics."""
-        confusion = self.config.objective != "error"
-        counted = count_correct(federation, models, clients, "validation", statistics=True, confusion=confusion)
+        """The networks on these clients' validation rows, with batch norm statistics; if `tested` also on their own
+        test rows, for the report."""
+        counted = count_correct(
+            federation,
+            models,
+            clients,
+            "validation",
+            statistics=True,
+            confusion=self.config.objective != "error",
+            tested=tested,
+        )
         if not all(found.rows for found in counted.values()):
             raise TooFewReplies("no client returned validation counts", code="too-few-replies")
         return counted
 
-    def test_finalists(self, models: Sequence[FederatedModel], federation: Federation) -> dict[str, float]:
-        """Their errors on test data, for the report; empty where there is none."""
-        counted = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
+    def test_finalists(
+        self, models: Sequence[FederatedModel], federation: Federation, known: Mapping[str, Counted | None]
+    ) -> dict[str, float]:
+        """Their errors on test data, for the report; empty where there is none. See `count_tests`."""
+        counted = count_tests(federation, models, known)
         return {name: found.error() for name, found in counted.items() if found.rows}
 
     def finalist(self, key: Key, weights: Tensors) -> FederatedModel:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.clients import FederatedModel, LocalTraining, calibrated
+from atoll.clients import FederatedModel, LocalTraining, calibrated_each
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
@@ -118,24 +118,18 @@ class Offline(ChoiceSearch[OfflineState]):
         """The networks that were trained, measured and calibrated on all clients, and picked by what they are now."""
         everyone = federation.clients()
         models = self._finalists(state, rng)
-        counted = self.count_finalists(models, everyone, federation)
+        counted = self.count_finalists(models, everyone, federation, tested=True)
         keys = [key_from_name(one.name) for one in models]
         values = [
             self.values(counted[one.name].error(self.config.objective), self.cost(key), everyone)
             for one, key in zip(models, keys, strict=True)
         ]
         picks = picked_after(keys, values, picked_keys(state.parents, self.pickable(state.parents, state.objectives)))
-        tested = self.test_finalists(models, federation)
+        tested = self.test_finalists(models, federation, {name: found.test for name, found in counted.items()})
+        ready = calibrated_each(federation, [(one.architecture, one.weights, everyone) for one in models])
         return [
-            self.candidate(
-                key,
-                row,
-                names_of(key, picks),
-                one.weights,
-                calibrated(federation, everyone, one.architecture, one.weights),
-                tested.get(one.name),
-            )
-            for one, key, row in zip(models, keys, values, strict=True)
+            self.candidate(key, row, names_of(key, picks), one.weights, own, tested.get(one.name))
+            for one, key, row, own in zip(models, keys, values, ready, strict=True)
         ]
 
     # -- the search ----------------------------------------------------------------------------------------------------
@@ -230,22 +224,25 @@ class Offline(ChoiceSearch[OfflineState]):
         )
         rounds_done = state.round - settings.searching
         models = self._finalists(state, rng)
-        trained, values, _ = self.train_finalists(models, training, rounds_done, participating, federation)
+        trained, values, counted = self.train_finalists(models, training, rounds_done, participating, federation)
         new = OfflineState(state.round + 1, state.parents, state.objectives, {one.name: one.weights for one in trained})
-        return new, self._final_metrics(new, trained, values, federation)
+        tested: dict[str, float] = {}
+        if self.test_is_due(new.round):
+            tested = self.test_finalists(trained, federation, {name: found.test for name, found in counted.items()})
+        return new, self._final_metrics(new, trained, values, tested, federation)
 
     def _final_metrics(
         self,
         state: OfflineState,
         models: Sequence[FederatedModel],
         values: Mapping[str, list[float]],
+        tested: Mapping[str, float],
         federation: Federation,
     ) -> Metrics:
         """Error and test error of each, for its learning curve; front and hypervolume are those of the trained two."""
         keys = [key_from_name(one.name) for one in models]
         rows = [values[one.name] for one in models]
         metrics = {"phase": "final", **self.front_metrics(keys, rows, federation)}
-        tested = self.test_finalists(models, federation) if self.test_is_due(state.round) else {}
         for pick, key in picked_after(
             keys, rows, picked_keys(state.parents, self.pickable(state.parents, state.objectives))
         ).items():

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from atoll import spaces
 from atoll.algorithms.aggregation import with_momentum
-from atoll.clients import Finished, calibrated, evaluate_finished, measured_by, train_task
+from atoll.clients import Finished, calibrated_each, evaluate_finished, measured_by, train_task
 from atoll.errors import ConfigError
 from atoll.methods.base import Candidate, Federation, Generator, Method, Metrics, Part, Payload, Schema, Tensors
 from atoll.methods.fedavg import FedAvgConfig, scheduled
@@ -105,11 +105,12 @@ class Personal(Method[PersonalState]):
         cost = spaces.cost(self.architecture)
         sizes = {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
         infos = {info.name: info for info in federation.clients()}
+        ready = calibrated_each(
+            federation, [(self.architecture, weights, [infos[name]]) for name, weights in state.own.items()]
+        )
         networks = [
-            Finished(
-                self.architecture, weights, calibrated(federation, [infos[name]], self.architecture, weights), name
-            )
-            for name, weights in state.own.items()
+            Finished(self.architecture, weights, own, name)
+            for (name, weights), own in zip(state.own.items(), ready, strict=True)
         ]
         validated = evaluate_finished(federation, networks, "validation")
         for network, counts in zip(networks, validated, strict=True):

@@ -23,16 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.algorithms.aggregation import Average, with_momentum
+from atoll.algorithms.aggregation import with_momentum
 from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import balanced_paths, groups, participants
-from atoll.clients import calibrated, calibrated_together
+from atoll.clients import Counted, ReportCounts, calibrated_each, calibrated_together
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
@@ -43,12 +42,9 @@ from atoll.methods.base import (
     Part,
     PrivateWork,
     RunSegment,
-    Schema,
     Tensors,
 )
 from atoll.methods.choice_search import (
-    POPULATION,
-    ChoiceConfig,
     ChoiceSearch,
     Key,
     front_of,
@@ -59,56 +55,8 @@ from atoll.methods.choice_search import (
     picked_after,
     picked_keys,
 )
+from atoll.methods.realtime_config import RealtimeConfig
 from atoll.spaces.choice import space as choice
-
-
-class RealtimeConfig(ChoiceConfig):
-    """The settings of all searches over choice keys, those of the shared master, and those of the closing phase."""
-
-    average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
-    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM, beyond the paper: of the master's changes
-    # Which path each client trains: that of its offspring, or balanced ones, so that all branches are trained alike.
-    paths: Literal["offspring", "balanced"] = "offspring"
-    snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use
-    finish: float = Field(
-        default=0.0, ge=0, lt=1
-    )  # the last share of the rounds, which trains picks and breeds nothing
-    finish_networks: Literal["high", "picks", "front"] = "picks"  # that are finished: High, High and Knee, or all
-    finish_lr: float | None = Field(default=None, gt=0)  # of the closing phase, falling to zero; None: lr
-
-    @property
-    def closing(self) -> int:
-        """Rounds of the closing phase."""
-        return self.closing_of(self.rounds)
-
-    def closing_of(self, rounds: int) -> int:
-        """The same of this many rounds."""
-        return round(self.finish * rounds)
-
-    @model_validator(mode="after")
-    def _rounds_are_left(self) -> Self:
-        if self.closing >= self.rounds:
-            raise ConfigError(
-                f"finish = {self.finish}: of {self.rounds} rounds none is left to search; lower it or use more rounds",
-                code="phase-exceeds-rounds",
-            )
-        return self
-
-    def fitted(self, schema: Schema, clients: int) -> Self:
-        participating = participants(clients, self.fraction)
-        population = self.population if self.population is not None else min(POPULATION, participating)
-        if population > participating:
-            raise ConfigError(
-                f"population = {population}: only {participating} clients participate in a round and each individual "
-                f"needs one; use at most {participating}, or more clients",
-                code="too-few-clients",
-            )
-        if population < 2:
-            raise ConfigError(
-                "clients = 1: a population of two needs two clients or more in a round; raise --clients",
-                code="too-few-clients",
-            )
-        return super().fitted(schema, clients).model_copy(update={"population": population})
 
 
 @dataclass(frozen=True)
@@ -187,11 +135,13 @@ class Realtime(ChoiceSearch[RealtimeState]):
         before = sorted(set(self._places(state.parents, state.objectives).values())) if state.objectives else []
         watched = before if self.config.snapshots else []
         measuring = [info for info in participating if info.name not in state.checkers]
-        objectives, statistics = self._measure(master, keys, measuring, federation, watched)
+        tested = ReportCounts()
+        reported = before if self.test_is_due(state.round + 1) else []
+        objectives, statistics = self._measure(master, keys, measuring, federation, watched, reported, tested)
         survivors = nsga2.select(objectives, self.population, self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
         known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
-        ready = self._snapshot_statistics(master, parents, values, known, participating, federation)
+        ready = self._snapshot_statistics(master, parents, values, known, participating, federation, tested)
         new = replace(
             state,
             round=state.round + 1,
@@ -202,7 +152,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
             finished={},
             best={},
         )
-        return new, self._metrics(new, federation) | {"untrained": untrained}
+        return new, self._metrics(new, federation, tested) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
         """High and Knee as they are now."""
@@ -224,18 +174,16 @@ class Realtime(ChoiceSearch[RealtimeState]):
         """The finished networks, each after its best round by validation error, or without a closing phase the first
         front; with test errors and fixed statistics from all clients' training data."""
         state = self._rechecked(state, federation)
-        picks, everyone = self._picked(state), federation.clients()
+        picks, everyone, tested = self._picked(state), federation.clients(), ReportCounts()
         if state.finished:
             names = sorted(state.best, key=lambda name: list(state.best[name]["objectives"]))
             keys = [key_from_name(name) for name in names]
-            statistics = [
-                calibrated(federation, everyone, choice.sub_model(self.architecture, key), self._weights(state, key))
-                for key in keys
-            ]
+            models = [(choice.sub_model(self.architecture, key), self._weights(state, key), everyone) for key in keys]
+            statistics = calibrated_each(federation, models)
         else:
             keys = self._front(state)
-            statistics = self._statistics(state.master, keys, everyone, "train", federation)
-        errors = self._test_errors(state, keys, federation)
+            statistics = self._statistics(state.master, keys, everyone, "train", federation, tested)
+        errors = self._test_errors(state, keys, federation, tested)
         return [
             self._found(state, key, names_of(key, picks), own, errors.get(key_name(key)))
             for key, own in zip(keys, statistics, strict=True)
@@ -254,7 +202,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
                 name: {**own, "objectives": [errors[name], *own["objectives"][1:]]} for name, own in state.best.items()
             }
             return replace(state, best=best)
-        objectives, _ = self._measure(state.master, state.parents, checkers, federation, [])
+        objectives, _ = self._measure(state.master, state.parents, checkers, federation)
         kept = [[new[0], *old[1:]] for new, old in zip(objectives, state.objectives, strict=True)]
         return replace(state, objectives=kept)
 
@@ -296,10 +244,14 @@ class Realtime(ChoiceSearch[RealtimeState]):
         keys: Sequence[Key],
         participating: Sequence[ClientInfo],
         federation: Federation,
-        watched: Sequence[int],
+        watched: Sequence[int] = (),
+        reported: Sequence[int] = (),
+        tested: ReportCounts | None = None,
     ) -> tuple[list[list[float]], list[Tensors]]:
         """The objectives of all keys, and the batch norm statistics of those at the positions `watched`."""
-        errors, statistics, problem = self.errors(keys, master, participating, "validation", federation, watched)
+        errors, statistics, problem = self.errors(
+            keys, master, participating, "validation", federation, watched, reported, tested
+        )
         if not errors:
             raise TooFewReplies(f"no client returned validation counts ({problem})", code="too-few-replies")
         values = [self.values(error, self.cost(key), participating) for key, error in zip(keys, errors, strict=True)]
@@ -317,18 +269,19 @@ class Realtime(ChoiceSearch[RealtimeState]):
         models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
         training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
         rounds_done = state.round - (state.planned - rounds)
-        trained, values, statistics = self.train_finalists(
+        trained, values, counted = self.train_finalists(
             models, training, rounds_done, participating, federation, leave_out=state.checkers
         )
         finished, best = {one.name: one.weights for one in trained}, dict(state.best)
         for name, own in finished.items():
             if name not in best or values[name][0] <= best[name]["objectives"][0]:
-                best[name] = {"weights": own, "objectives": values[name], "statistics": statistics[name]}
+                best[name] = {"weights": own, "objectives": values[name], "statistics": counted[name].statistics}
+                best[name]["tested"] = _tests_of(counted[name])
         new = replace(state, round=state.round + 1, finished=finished, best=best, ready={})
         if self.config.snapshots:
             ready = {pick: best[key_name(key)]["statistics"] for pick, key in self._picked(new).items()}
             new = replace(new, ready=ready)
-        return new, {"phase": "final", **self._metrics(new, federation)}
+        return new, {"phase": "final", **self._metrics(new, federation, ReportCounts())}
 
     def _finalists(self, state: RealtimeState) -> list[Key]:
         """The networks that are finished, each once."""
@@ -370,14 +323,16 @@ class Realtime(ChoiceSearch[RealtimeState]):
         known: Mapping[str, Tensors],
         participating: Sequence[ClientInfo],
         federation: Federation,
+        tested: ReportCounts,
     ) -> dict[str, Any]:
         """For High and Knee, from validation rows. Those of the last picks came with the measurement; only a network
-        that was not picked before is asked for."""
+        that was not picked before is asked for, and `tested` in the same task."""
         if not self.config.snapshots:
             return {}
         picks = {pick: parents[i] for pick, i in self._places(parents, objectives).items()}
         missing = list({key_name(key): key for key in picks.values() if key_name(key) not in known}.values())
-        asked = self._statistics(master, missing, participating, "validation", federation) if missing else []
+        due = tested if self.test_is_due(federation.round) else None
+        asked = self._statistics(master, missing, participating, "validation", federation, due) if missing else []
         found = {**known, **{key_name(key): own for key, own in zip(missing, asked, strict=True)}}
         return {pick: found[key_name(key)] for pick, key in picks.items()}
 
@@ -388,31 +343,37 @@ class Realtime(ChoiceSearch[RealtimeState]):
         clients: Sequence[ClientInfo],
         part: Part,
         federation: Federation,
+        tested: ReportCounts | None,
     ) -> list[Tensors]:
-        """One task a client for all keys: a second one would make it forget the master before the next training."""
+        """One task a client for all keys: a second one would make it forget the master before the next training.
+        `tested` gets what the same clients count on their own test rows."""
         networks = [choice.sub_model(self.architecture, key) for key in keys]
         names = dict.fromkeys(name for arch in networks for name in choice.names(arch))
-        return calibrated_together(federation, clients, networks, master.slice(names), part)
+        about = list(map(key_name, keys))
+        return calibrated_together(federation, clients, networks, master.slice(names), part, about, tested)
 
-    def _metrics(self, state: RealtimeState, federation: Federation) -> Metrics:
+    def _metrics(self, state: RealtimeState, federation: Federation, tested: ReportCounts) -> Metrics:
         keys, values = self._candidates(state)
         metrics = self.front_metrics(keys, values, federation)
         picks = self._picked(state)
         errors = dict(zip(map(key_name, keys), (row[0] for row in values), strict=True))
-        tested = self._test_errors(state, list(picks.values()), federation) if self.test_is_due(state.round) else {}
+        due, chosen = self.test_is_due(state.round), list(picks.values())
+        test_errors = self._test_errors(state, chosen, federation, tested) if due else {}
         for pick, key in picks.items():
             name = key_name(key)
-            metrics[pick] = self.network_metrics(key, errors[name], tested.get(name))
+            metrics[pick] = self.network_metrics(key, errors[name], test_errors.get(name))
         return metrics
 
-    def _test_errors(self, state: RealtimeState, keys: Sequence[Key], federation: Federation) -> dict[str, float]:
-        """Errors on test data of these networks, by name; empty where there is no test data."""
+    def _test_errors(
+        self, state: RealtimeState, keys: Sequence[Key], federation: Federation, tested: ReportCounts
+    ) -> dict[str, float]:
+        """Errors on test data of these networks, by name; empty where there is no test data. What clients have counted
+        already, of the master now or of a finished network in its best round, is not asked for."""
         if state.finished:
             models = {key_name(key): self.finalist(key, self._weights(state, key)) for key in keys}
-            return self.test_finalists(list(models.values()), federation)
-        wanted = list({key_name(key): key for key in keys}.values())
-        errors, _, _ = self.errors(wanted, state.master, federation.test_holders(), "test", federation)
-        return dict(zip(map(key_name, wanted), errors, strict=True)) if errors else {}
+            known = {name: Counted.from_plain(state.best[name].get("tested", {})) for name in models}
+            return self.test_finalists(list(models.values()), federation, known)
+        return self.test_errors(keys, state.master, federation, tested)
 
     def _found(
         self,
@@ -433,3 +394,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def _slice(self, master: Tensors, key: Key) -> Tensors:
         return master.slice(choice.names(choice.sub_model(self.architecture, key)))
+
+
+def _tests_of(counted: Counted) -> dict[str, Any]:
+    """What clients counted on their own test rows, for the state."""
+    found = counted.test or Counted()
+    return {"correct": found.correct, "rows": found.rows, "clients": list(found.clients)}

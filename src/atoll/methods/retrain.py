@@ -22,8 +22,9 @@ from atoll.clients import (
     Counted,
     FederatedModel,
     LocalTraining,
-    calibrated,
+    calibrated_each,
     count_correct,
+    count_tests,
     fresh,
     resumed,
     train_models,
@@ -44,7 +45,6 @@ from atoll.methods.base import (
 )
 from atoll.rng import stream
 from atoll.store.weights import found_weights
-from atoll.training import calibration
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
 STANDARD = {"space": "sparse", "model": "mlp", "hidden": [200, 200], "epsilon": 10**9, "graph": 0}  # fully connected
@@ -187,22 +187,20 @@ class Retrain(Method[RetrainState]):
         ]
         validation |= self._validated(bests, everyone, federation)
         trained += bests
-        test = count_correct(federation, trained, federation.test_holders(), "test", test_evaluation=True)
+        test = count_tests(federation, trained, {name: counts.test for name, counts in validation.items()})
+        ready = calibrated_each(federation, [(one.architecture, one.whole(), everyone) for one in trained])
         rows = {one.name: _metrics(one, validation, test) for one in trained}
         best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
         candidates = []
-        for one in trained:
-            weights = one.whole()
+        for one, statistics in zip(trained, ready, strict=True):
             cost = spaces.cost(one.architecture)
             row = rows[one.name]
             objectives = {"error": row.get("error", row.get("test_error", 1.0))}
             objectives |= {key: row[key] for key in ("test_error", "connections") if key in row}
             objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
-            norms = calibration.statistics_form(one.architecture)
-            statistics = calibrated(federation, everyone, one.architecture, weights) if norms else Tensors({})
             # Each is a pick by its own name; where one is called `high`, that name is taken.
             picks = [one.name, *(["high"] if one.name == best and "high" not in rows else [])]
-            candidates.append(Candidate(one.name, one.architecture, objectives, picks, weights, statistics))
+            candidates.append(Candidate(one.name, one.architecture, objectives, picks, one.whole(), statistics))
         return candidates
 
     def _validated(
@@ -211,21 +209,17 @@ class Retrain(Method[RetrainState]):
         clients: list[ClientInfo],
         federation: Federation,
     ) -> dict[str, Counted]:
-        """Counts on validation rows, which say nothing where they are trained on."""
+        """Counts on validation rows, which say nothing where they are trained on, and on the clients' own test rows."""
         if self.config.with_validation:
             return {one.name: Counted() for one in models}
-        return count_correct(federation, models, clients, "validation")
+        return count_correct(federation, models, clients, "validation", tested=True)
 
     def _tested(
         self, sent: list[FederatedModel], trained: list[FederatedModel], federation: Federation
     ) -> dict[str, Counted]:
         """Counts on test rows: those that came with the trained networks, and those of the other holders."""
-        holders = federation.test_holders()
-        known = {one.name: one.counts.get("test", Counted()) for one in trained}
-        others = {name: [info for info in holders if info.name not in own.clients] for name, own in known.items()}
         models = [replace(one, diverged=after.diverged) for one, after in zip(sent, trained, strict=True)]
-        more = count_correct(federation, models, holders, "test", test_evaluation=True, own=others)
-        return {name: own + more[name] for name, own in known.items()}
+        return count_tests(federation, models, {one.name: one.counts.get("test") for one in trained})
 
     def _bests(
         self, state: RetrainState, trained: list[FederatedModel], validation: dict[str, Counted]

@@ -16,6 +16,7 @@ from atoll.core.ledger import Account
 if TYPE_CHECKING:
     from atoll.run.estimate import Estimate
 
+MESSAGE = 5.0  # seconds that a message to a real site takes, even if there is nothing to compute
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -117,8 +118,8 @@ def amount(count: float) -> str:
     return f"{count:.0f} {UNITS[0]}" if power == 0 else f"{count:.1f} {UNITS[power]}"
 
 
-def estimated(found: Estimate, bandwidth: float | None) -> Iterator[str]:
-    """An estimate in words; `bandwidth` in Mbit/s."""
+def estimated(found: Estimate, bandwidth: float | None, real: bool = False) -> Iterator[str]:
+    """An estimate in words; `bandwidth` in Mbit/s, `real`: on sites with nodes of Flower."""
     total, clients = found.total, found.clients
     yield (
         f"{found.rounds} rounds and the final measurements: {amount(total.bytes_down)} down and "
@@ -131,6 +132,12 @@ def estimated(found: Estimate, bandwidth: float | None) -> Iterator[str]:
     )
     if total.simulated_seconds:
         yield f"on the virtual network: {total.simulated_seconds:,.0f} s"
+    if real:
+        messages = max(own.messages for own in clients.values())
+        yield (
+            f"on real sites: up to {messages * MESSAGE:,.0f} s more, about {MESSAGE:g} s for each of {messages:,} "
+            "messages to a site"
+        )
     if bandwidth is not None:
         yield f"at {bandwidth:g} Mbit/s for each client: {found.transfer(bandwidth * 1e6 / 8):,.1f} s of transfer"
 

@@ -88,18 +88,23 @@ def start(
 
 
 def estimate(
-    experiment: Experiment, *, data: Federated | None = None, data_dir: Path | None = None
+    experiment: Experiment,
+    *,
+    data: Federated | None = None,
+    data_dir: Path | None = None,
+    open_engine: OpenEngine | None = None,
 ) -> tuple[Estimate, list[str]]:
-    """What a run would send, and what its clients would spend under `[privacy]`, in words. Nothing is trained."""
+    """What a run would send, and what its clients would spend under `[privacy]`, in words. Nothing is trained.
+    `open_engine` is that of `start`; its transport is not used."""
     if experiment.simulation is not None:
         experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
-    if experiment.engine.name not in ("local", "ray"):
+    if open_engine is None and experiment.engine.name not in ("local", "ray"):
         raise ConfigError(
             f"--estimate: engine {experiment.engine.name!r}: sites say how many rows they have when a run begins; "
             "leave out --federation and give data of the same form with --data",
             code="estimate-on-sites",
         )
-    engine = _open(experiment, None, data, data_dir)
+    engine = _open(experiment, open_engine, data, data_dir)
     assert isinstance(engine, Engine)  # the others are refused
     experiment.robust.refuse_too_few(len(engine.clients))
     links = _links(experiment, engine, data_dir)

@@ -62,7 +62,7 @@ class _Wrapper(Transport):
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        self.window = inner.window
+        self.window, self.queue, self.replies = inner.window, inner.queue, inner.replies
 
     def start(self, envelope: Envelope) -> None:
         self.inner.start(envelope)

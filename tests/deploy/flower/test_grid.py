@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,13 @@ import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
+from atoll import spaces
+from atoll.clients import jobs
 from atoll.core import wire
+from atoll.core.checks import Count, TensorsLike
 from atoll.core.messages import Reply, Task, Tensors
 from atoll.data import Federated
+from atoll.deploy.flower import transport
 from atoll.deploy.flower.frames import content, frame_of
 from atoll.deploy.flower.node_program import app
 from atoll.deploy.flower.nodes import Nodes
@@ -26,6 +32,7 @@ from atoll.federation.base import Federation
 from atoll.federation.exchange import ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.local import local_federation
+from atoll.rng import stream
 from atoll.testing import EngineContract, made_table
 from deploy.flower.thread_grid import Handler, ThreadGrid
 
@@ -62,9 +69,9 @@ class Sites:
             if name not in self.nodes:
                 self.join(data, name)
         context = RunContext(RUN, "testing", seed, "cpu", {name: {} for name in data.names})
-        transport = FlowerTransport(Nodes(self.grid, look_every=0.02), context, **options)
+        carrier = FlowerTransport(Nodes(self.grid, look_every=0.02), context, **options)
         return Federation(
-            transport, [data.info(name) for name in data.names], rules=ExchangeRules(deadline=deadline), journal=journal
+            carrier, [data.info(name) for name in data.names], rules=ExchangeRules(deadline=deadline), journal=journal
         )
 
 
@@ -82,7 +89,7 @@ class TestContract(EngineContract):
         yield
 
     def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
-        return self.sites.federation(data, seed, deadline)
+        return self.sites.federation(data, seed, deadline, window=8)  # two tasks each
 
 
 # -- what goes wrong on the way --------------------------------------------------------------------------------------
@@ -90,6 +97,14 @@ class TestContract(EngineContract):
 DATA = made_table(clients=2)
 ONE, TWO = DATA.names
 WEIGHTS = Tensors({"a": np.arange(600, dtype=np.float32)})
+ARCH = {
+    "space": "fixed",
+    "model": "mlp",
+    "input": list(DATA.schema.shape),
+    "classes": DATA.schema.outputs,
+    "hidden": [90],
+}
+MODEL = spaces.initial(ARCH, stream(1, "model"))
 
 
 def task(client: str, job: str, **payload: Any) -> Task:
@@ -198,7 +213,130 @@ def test_a_node_killed_in_the_middle_is_an_error_and_the_others_go_on(sites: Sit
         time.sleep(0.2)
         sites.grid.disconnect(sites.nodes[ONE])
         gone, there = federation.receive()
-        assert gone.error == f"site '{ONE}': the node is not connected any more" and there.ok
+        assert f"site '{ONE}': its node is not connected; start it again" in str(gone.error) and there.ok
+
+
+def test_the_task_of_a_killed_node_waits_for_its_return_unless_a_quorum_goes_on(sites: Sites) -> None:
+    """It is sent whole again: what was on its way to the node is lost."""
+    for patient in (True, False):
+        with sites.federation(DATA, 1, patient=patient) as federation:
+            ask(federation, task(ONE, "weights", weights=WEIGHTS), task(TWO, "echo", value=0))
+            federation.begin(2)
+            federation.send([task(ONE, "dawdle", seconds=0.5, value=1, weights=WEIGHTS)])
+            time.sleep(0.1)
+            sites.grid.disconnect(sites.nodes[ONE])
+            sites.join(DATA, ONE)
+            (reply,) = federation.receive()
+            if patient:
+                assert reply.ok and frames(sites.grid)[-1] > WEIGHTS["a"].nbytes > frames(sites.grid)[-2]
+            else:
+                assert reply.error == f"site '{ONE}': the node is not connected any more"
+
+
+def test_a_node_that_was_restarted_between_two_looks_gets_its_task_again(sites: Sites) -> None:
+    """The SuperLink gives a message to a node once, and the node's successor has the same number."""
+    with sites.federation(DATA, 1) as federation:
+        ask(federation, task(ONE, "echo", value=0))
+        sites.grid.tamper = lambda reply: []  # it died with the reply
+        federation.begin(2)
+        federation.send([task(ONE, "echo", value=1)])
+        time.sleep(0.1)
+        assert federation.receive(deadline=0.2) == []
+        sites.grid.tamper = lambda reply: [reply]
+        sites.grid.activated[sites.nodes[ONE]] = "later"
+        assert [reply.payload for reply in federation.receive()] == [{"value": 1}]
+
+
+# -- two tasks at a site --------------------------------------------------------------------------------------------
+
+
+def shared(client: str, number: int, weights: Tensors, **more: Any) -> Task:
+    """A task of Atoll's own jobs, which leave a client's memory as it is."""
+    payload = {"architecture": ARCH, "weights": weights, "part": "train", "batch": 10, **more}
+    return Task(f"count:{number}:{client}", client, jobs.COUNT_CORRECT, payload)
+
+
+def held_back(sites: Sites, name: str) -> threading.Event:
+    """A site that does nothing until this is set."""
+    go, work = threading.Event(), handler(DATA, name, sites.root / name)
+
+    def handle(message: Message) -> Message:
+        if message.metadata.message_type == "train.task":
+            go.wait(30)
+        return work(message)
+
+    sites.nodes[name] = sites.grid.connect(handle, name=name)
+    return go
+
+
+def test_a_site_is_given_a_second_task_before_it_has_answered(sites: Sites) -> None:
+    go = held_back(sites, ONE)
+    with sites.federation(DATA, 1) as federation:
+        federation.begin(1)
+        federation.send([shared(ONE, number, MODEL) for number in range(3)])
+        assert federation.receive(deadline=0.2) == [] and len(frames(sites.grid)) == 2
+        go.set()
+        replies = federation.receive()
+    assert [reply.task.id for reply in replies] == [f"count:{number}:{ONE}" for number in range(3)]
+    whole, second, third = frames(sites.grid)
+    assert whole > second == third, "the tensors of the first are on their way"
+
+
+@pytest.mark.parametrize("which", ["remembers", "memory", "foreign"])
+def test_tasks_that_may_need_or_change_a_memory_are_given_one_by_one(sites: Sites, which: str) -> None:
+    with sites.federation(DATA, 1) as federation:
+        if which == "memory":
+            assert ask(federation, task(ONE, "remember"))[0].ok
+        sites.grid.disconnect(sites.nodes[ONE])
+        go, before = held_back(sites, ONE), len(frames(sites.grid))
+        first = shared(ONE, 0, MODEL)
+        if which != "memory":
+            first = task(ONE, "echo", value=1) if which == "foreign" else replace(first, remembers={"calls": Count(5)})
+        federation.begin(2)
+        federation.send([first, shared(ONE, 1, MODEL)])
+        assert federation.receive(deadline=0.2) == [] and len(frames(sites.grid)) == before + 1
+        go.set()
+        assert all(reply.ok for reply in federation.receive())
+
+
+def test_of_two_tasks_at_a_site_the_first_is_lost(sites: Sites) -> None:
+    """The second came without the tensors that the first had: it is sent again, whole, and so is the first."""
+    lost: list[str] = []
+
+    def lose_the_first(message: Message) -> Message:
+        if message.metadata.message_type == "train.task" and not lost:
+            lost.append(message.metadata.message_id)
+            return Message(Error(3, "expired"), reply_to=message)
+        return work(message)
+
+    work = handler(DATA, ONE, sites.root / ONE)
+    sites.nodes[ONE] = sites.grid.connect(lose_the_first, name=ONE)
+    with sites.federation(DATA, 1) as federation, local_federation(DATA, 1, 0) as local:
+        tasks = [shared(ONE, number, MODEL) for number in range(3)]
+        there, here = ask(federation, *tasks), ask(local, *tasks)
+        assert [reply.payload for reply in there] == [reply.payload for reply in here]
+        assert federation.ledger.to_plain() == local.ledger.to_plain()
+    assert len(lost) == 1 and 4 <= len(frames(sites.grid)) <= 5
+
+
+def test_more_sites_than_the_window_work_at_once_if_their_replies_fit(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "WINDOW", 1)
+    for room, started in ((transport.ROOM, 2), (WEIGHTS["a"].nbytes, 1)):
+        monkeypatch.setattr(transport, "ROOM", room)
+        monkeypatch.setattr(transport.FlowerTransport, "queue", 1)
+        grid = Sites(sites.root / str(room))
+        going = [held_back(grid, name) for name in (ONE, TWO)]
+        with grid.federation(DATA, 1) as federation:
+            returns = {"weights": TensorsLike.of(WEIGHTS)}
+            tasks = [replace(task(name, "weights", weights=WEIGHTS), returns=returns) for name in (ONE, TWO)]
+            federation.begin(1)
+            federation.send(tasks)
+            assert federation.receive(deadline=0.2) == [] and len(frames(grid.grid)) == started
+            for go in going:
+                go.set()
+            assert all(reply.ok for reply in federation.receive())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from atoll.rng import stream
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from deploy.flower.real_link import RealLink
-from deploy.flower.three_sites import ThreeSites
+from deploy.flower.test_sites import IMAGE_METHODS
+from deploy.flower.three_sites import NAMES, ThreeSites
 from outcomes import outcome
 from refusals import refused
 
@@ -22,10 +23,10 @@ SEARCHES = {"realtime": {"rounds": 2}, "nevofed": {"rounds": 2, "population": 12
 
 
 class Connected:
-    """Two sites on a link, and the same two in one place."""
+    """Two sites on a link, and the same two in one place; or three with images."""
 
-    def __init__(self, root: Path, real: RealLink) -> None:
-        self.sites = ThreeSites(root / "sites", names=("north", "south"))
+    def __init__(self, root: Path, real: RealLink, images: bool = False) -> None:
+        self.sites = ThreeSites(root / "sites", names=NAMES if images else NAMES[:2], images=images)
         self.real = real
         for name in self.sites.names:
             real.node(name, self.sites.config(name))
@@ -47,7 +48,7 @@ class Connected:
 @pytest.fixture(scope="module")
 def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
     root = tmp_path_factory.mktemp("short")
-    with RealLink(root / "link") as real:
+    with RealLink(root / "link", CONTRACT) as real:
         yield Connected(root, real)
 
 
@@ -77,20 +78,35 @@ def test_what_the_servers_program_refuses_is_told_to_the_user(connected: Connect
 
 
 @pytest.mark.deploy
-@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("method", ["realtime", pytest.param("nevofed", marks=pytest.mark.soak)])
 def test_searches_give_the_same_result_as_in_one_place(connected: Connected, tmp_path: Path, method: str) -> None:
     here, there = connected.both(method, tmp_path, **SEARCHES[method])
     assert outcome(there) == outcome(here)
 
 
+@pytest.fixture(scope="module")
+def with_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
+    root = tmp_path_factory.mktemp("images")
+    with RealLink(root / "link") as real:
+        yield Connected(root, real, images=True)
+
+
 @pytest.mark.deploy
-def test_the_contract_of_engines_in_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("method", IMAGE_METHODS)
+def test_searches_on_images_give_the_same_result(with_images: Connected, tmp_path: Path, method: str) -> None:
+    here, there = with_images.both(method, tmp_path, **IMAGE_METHODS[method])
+    assert outcome(there) == outcome(here)
+
+
+@pytest.mark.deploy
+def test_the_contract_of_engines_in_short(
+    connected: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Order, streams, memory, failures, rejections, a quorum and its late reply, bytes."""
     monkeypatch.syspath_prepend(str(CONTRACT))
-    with RealLink(tmp_path / "link", CONTRACT) as real:
-        connected = Connected(tmp_path, real)
-        connected.allow("atoll.testing.jobs")
-        here, there = connected.both("contract_method:ContractMethod", tmp_path, rounds=2, hidden=[4])
+    connected.allow("atoll.testing.jobs")
+    here, there = connected.both("contract_method:ContractMethod", tmp_path, rounds=2, hidden=[4])
     first, second = (event["metrics"] for event in there.history)
     drawn = stream(1, "client", 1, "south", 0).random(3).tolist()
     assert first["replies"] == [

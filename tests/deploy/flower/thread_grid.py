@@ -33,6 +33,7 @@ class ThreadGrid(Grid):
         self.sent: list[Message] = []
         self.tamper: Callable[[Message], list[Message]] = lambda reply: [reply]
         self.names: dict[int, str] = {}  # registered names; none by default
+        self.activated: dict[int, str] = {}  # when nodes were connected, where the link says it
         self._queues: dict[int, queue.Queue[Message]] = {}
         self._messages = itertools.count(1)
         self._replies: dict[str, list[Message]] = {}
@@ -85,7 +86,10 @@ class ThreadGrid(Grid):
         return list(self._queues)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [NodeInfo(node_id=node, name=self.names[node]) for node in self._queues]
+        return [
+            NodeInfo(node_id=node, name=self.names[node], last_activated_at=self.activated.get(node, ""))
+            for node in self._queues
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         identifiers = []

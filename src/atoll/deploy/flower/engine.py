@@ -18,10 +18,13 @@ from flwr.serverapp import Grid
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload
 from atoll.data.settings import DataSettings
+from atoll.deploy.control import read_hello
 from atoll.deploy.flower.nodes import Nodes
 from atoll.deploy.flower.opening import Opened, Opening, Record, decided_rules
 from atoll.deploy.flower.superlink import refuse_unsuited
-from atoll.deploy.flower.transport import WINDOW, FlowerTransport, RunContext
+from atoll.deploy.flower.transport import FlowerTransport, RunContext
+from atoll.deploy.layout import Layout
+from atoll.deploy.site import SAME_SETTINGS
 from atoll.errors import ConfigError, DataError, Paused, RunDamaged, SiteError, WireError
 from atoll.federation.engines import Engine, Request
 from atoll.preparation.value import parse
@@ -54,7 +57,9 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             for info in opened.infos:
                 record(info.name, {"run": str(directory.resolve())})
             context = RunContext(run, request.method, request.seed, request.engine.device, opened.preparations)
-            return FlowerTransport(nodes, context, request.engine.wait, request.engine.workers or WINDOW, worked)
+            settings = request.engine
+            patient = settings.quorum == 1.0  # else a round goes on without a site whose node dies
+            return FlowerTransport(nodes, context, settings.wait, settings.workers or None, worked, patient)
 
         return Engine(
             preparation=opened.preparation,
@@ -68,6 +73,30 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
         )
 
     return open_sites
+
+
+def from_last_run(request: Request) -> Engine:
+    """The sites as they were in the federation's last run with them, for an estimate: no site is asked."""
+    refuse_unsuited(request)
+    expected, _ = _expected(request)
+    layout = Layout.open(Path(str(request.engine.federation)))
+    hellos = [hello for hello in (read_hello(layout, site) for site in expected) if "run" in hello]
+    runs = {str(hello["run"]): str(hello["at"]) for hello in sorted(hellos, key=lambda one: str(one["at"]))}
+    for run in reversed(runs):
+        opened = kept(Path(run))
+        if opened is not None and {info.name for info in opened.infos} >= set(expected):
+            about = {"digest": opened.digest(), "clients": len(opened.infos), "rows": opened.rows()}
+            infos = [info for info in opened.infos if info.name in expected]
+            return Engine(opened.preparation, infos, decided(request.data, opened), about, _unused, real=True)
+    raise ConfigError(
+        f"--estimate: the rows of {', '.join(expected)} are not known: there was no run with all of them, or its "
+        "directory was moved; give data of the same form with --data in place of --federation",
+        code="estimate-on-sites",
+    )
+
+
+def _unused(run: str, directory: Path) -> FlowerTransport:
+    raise NotImplementedError("sites as they were in an earlier run do no tasks")
 
 
 def decided(settings: DataSettings, opened: Opened) -> DataSettings:
@@ -91,8 +120,6 @@ def _expected(request: Request) -> tuple[list[str], Record]:
     only = list(request.data.only or ())
     if request.engine.federation is None:
         return only, lambda site, reported: None
-    from atoll.deploy.layout import Layout
-
     layout = Layout.open(Path(request.engine.federation))
     unknown = [site for site in only if site not in layout.sites]
     if unknown:
@@ -107,9 +134,18 @@ def _expected(request: Request) -> tuple[list[str], Record]:
         path = folder / f"{site}.json"
         before = json.loads(path.read_bytes()) if path.exists() else {}
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        replace_file(path, json.dumps({**before, **reported, "at": at}).encode())
+        known = {"digest_at": at, "changed": changed(before, reported)} if "digest" in reported else {}
+        replace_file(path, json.dumps({**before, **reported, **known, "at": at}).encode())
 
     return only or layout.sites, record
+
+
+def changed(before: Payload, reported: Payload) -> str | None:
+    """What to say of a site whose data differs from that of its last run with the same data settings."""
+    if before.get("settings") != reported["settings"] or before.get("digest") == reported["digest"]:
+        return None
+    last = str(before.get("digest_at"))[:10]
+    return f"its data is not that of its run of {last} {SAME_SETTINGS}"
 
 
 def _plain(opened: Opened) -> Payload:

@@ -8,12 +8,17 @@ for it there, the node uses Flower's own and is slower.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from atoll.errors import SiteError
 
 PROGRAM = "flower-superexec"
 LOOK = "0.25"  # seconds between two questions for a task, instead of Flower's 1.0
@@ -34,11 +39,30 @@ def main() -> None:
     from flwr.supercore.cli import flower_superexec
 
     sys.argv[0] = PROGRAM
-    for name in ("flwr.supernode.runtime.run_clientapp", "atoll.deploy.flower.node_program"):
-        importlib.import_module(name)  # every fork has them from here on
+    importlib.import_module("atoll.deploy.flower.node_program")  # every fork has them from here on
+    client = importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    client.install_from_fab = with_hint(client.install_from_fab)  # type: ignore[attr-defined]
     loop = importlib.import_module("flwr.supercore.superexec.run_superexec")
     loop.get_executor = forking_executor  # type: ignore[attr-defined]
     flower_superexec()
+
+
+def with_hint(install: Callable[..., Any]) -> Callable[..., Any]:
+    """Flower's installation of the app, which it does for each message before anything of Atoll runs. A full disk is
+    one line at the site and, as the reason of the failure, at the server."""
+
+    def installed(*arguments: Any, **options: Any) -> Any:
+        try:
+            return install(*arguments, **options)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            places = f"{tempfile.gettempdir()} or {os.environ.get('FLWR_HOME', '~/.flwr')}"
+            text = f"no space is left on the disk of {places}; free some there"
+            sys.stderr.write(f"atoll: {text}\n")
+            raise SiteError(text, code="disk-full") from problem
+
+    return installed
 
 
 def forking_executor(*_: Any, **__: Any) -> Any:

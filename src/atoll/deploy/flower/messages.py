@@ -16,6 +16,7 @@ from atoll.errors import Paused
 from atoll.federation.executor import words
 
 HELLO, PREPARE, NOTICE, TASK = "query.hello", "query.prepare", "query.notice", "train.task"
+LONGEST = 4000  # characters of an error that a node reports
 ANSWER = FrameLimits(header=4 * 2**20, arrays=64 * 2**20)  # of a node, to everything but a task
 
 STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public

@@ -42,6 +42,7 @@ class Nodes:
         self._names: dict[int, str] = {}  # of every node that was ever seen, in that order
         self._connected: set[int] = set()
         self._missing: dict[str, float] = {}  # site -> since when
+        self._since: dict[int, str] = {}  # node -> when it was connected, by the SuperLink's clock
 
     def node_of(self, site: str) -> int | None:
         """The number of a site's node, or None while it is not connected. Of two with one name the first one stays."""
@@ -52,6 +53,10 @@ class Nodes:
                 return node
         self._missing.setdefault(site, time.monotonic())
         return None
+
+    def since(self, node: int) -> str:
+        """When a node was connected: another value means that it was restarted. Empty where it is not known."""
+        return self._since.get(node, "")
 
     def missing_for(self, site: str) -> float:
         """Seconds since a site was first missed."""
@@ -90,6 +95,7 @@ class Nodes:
             infos = list(self._grid.get_nodes())
         self._looked = time.monotonic()
         self._connected = {info.node_id for info in infos}
+        self._since = {info.node_id: info.last_activated_at for info in infos}
         for info in infos:
             if info.name:
                 self._names[info.node_id] = info.name

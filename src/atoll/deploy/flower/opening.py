@@ -26,7 +26,7 @@ from atoll.data.files.agreement import Agreement, DataDescription, agree, differ
 from atoll.data.preprocess import Moments, Scaling, combined, scaling_of
 from atoll.data.rows import PreparationRules, common_statistics, completed, pooled_fill
 from atoll.data.settings import DataSettings
-from atoll.deploy.flower.messages import ANSWER, HELLO, NOTICE, PREPARE
+from atoll.deploy.flower.messages import ANSWER, HELLO, LONGEST, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
@@ -162,12 +162,15 @@ class Opening:
             "deviation": scaling.deviation,
             "private": self._private,
         }
+        asked = {key: common[key] for key in ("data", "agreement", "seed", "private")}
+        settings = hashlib.sha256(wire.encode(asked)).hexdigest()
         infos, preparations = [], {}
         for site, answer in answers.items():
             labels = None if answer["labels"] is None else tuple(answer["labels"])
             infos.append(ClientInfo(site, {part: answer["sizes"][part] for part in PARTS}, schema, labels))
             preparations[site] = {**common, "digest": answer["digest"]}
-            self._record(site, {"sizes": answer["sizes"], "digest": answer["digest"], "refused": None})
+            found = {"sizes": answer["sizes"], "digest": answer["digest"], "settings": settings}
+            self._record(site, found | {"refused": None})
         return Opened(preparation, infos, preparations, dict(self.refused))
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def _notice(reason: str) -> bytes:
 
 def _checked_hello(site: str, answer: Payload, private: bool) -> DataDescription:
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:500], code="site-reported-error")
+        raise DataError(answer["error"][:LONGEST], code="site-reported-error")
     if answer.get("name") != site:
         raise DataError(
             f"its node says that it is '{str(answer.get('name'))[:40]}'; join with the bundle of '{site}'",
@@ -241,7 +244,7 @@ def _checked_hello(site: str, answer: Payload, private: bool) -> DataDescription
 def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None, private: bool) -> Payload:
     """What a site reports of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:500], code="site-reported-error")
+        raise DataError(answer["error"][:LONGEST], code="site-reported-error")
     try:
         sizes = {part: answer["sizes"][part] for part in PARTS}
         ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2

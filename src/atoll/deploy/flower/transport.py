@@ -15,15 +15,18 @@ import numpy as np
 
 from atoll.core import checks, wire
 from atoll.core.messages import Payload
-from atoll.deploy.flower.messages import LOST, NODE_GONE, TASK, Arrived
+from atoll.deploy.flower.messages import ERRORS, LONGEST, LOST, NODE_GONE, TASK, Arrived
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import WireError
 from atoll.federation.client_cache import ClientCache
 from atoll.federation.executor import refused
 from atoll.federation.transport import Envelope, Outcome, Transport
 
-WINDOW = 16  # sites at work at once, and replies that may wait in memory
-ABSENCE = 90.0  # seconds; a node that was killed may return after a minute
+WINDOW = 16  # sites at work at once, and replies that may wait in memory, however large
+ROOM = 2**30  # bytes of replies: more sites work at once as long as theirs fit
+QUEUE = 2  # tasks at a site: its node takes a second one at once, but looks for a new one every 3 seconds only
+ABSENCE = 180.0  # seconds; a node that was killed is let in again after a minute, when its supervisor tries next
+RETURNS = 3  # times that a task is sent again to a node that was lost and has returned
 LIFETIME = 43_200.0  # seconds that a message lives on the SuperLink
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks for replies
 
@@ -41,34 +44,40 @@ class RunContext:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A task in flight. `again`: it was sent a second time because a message or tensors were lost."""
+    """A task in flight. `again`: how many times it was sent again because a message, tensors or its node were lost."""
 
     order: int
-    again: bool = False
+    again: int = 0
 
 
 class FlowerTransport(Transport):
     """Carries envelopes to the sites' nodes."""
+
+    queue = QUEUE
 
     def __init__(
         self,
         nodes: Nodes,
         context: RunContext,
         absence: float = ABSENCE,
-        window: int = WINDOW,
+        window: int | None = None,
         worked: Callable[[str, int, int], None] = lambda site, down, up: None,
+        patient: bool = True,
     ) -> None:
-        """`worked`: called for each answer to a task, with the bytes of the last frame sent and of the answer."""
-        self.window = window
+        """`window`: sites at work at once; None: as many as there are, as far as there is room for their replies.
+        `patient`: a task of a node that dies waits for its return, up to `absence` seconds; else it fails at once.
+        `worked`: called for each answer to a task, with the bytes of the last frame sent and of the answer."""
+        self.window, self.replies = (WINDOW, ROOM) if window is None else (window, 0)
         self._worked = worked
         self._sizes: dict[int, int] = {}  # order -> bytes of the last frame sent
         self._nodes, self._messages = nodes, nodes.messages
-        self._context, self._absence = context, absence
+        self._context, self._absence, self._patient = context, absence, patient
         # Site -> version of its memory, in the last checkpoint and in the one before: older ones are not needed.
         self._saved: Mapping[str, int] = {}
         self._oldest: Mapping[str, int] = {}
         self._envelopes: dict[int, Envelope] = {}  # everything that is neither answered nor abandoned
-        self._unconnected: list[int] = []  # orders whose site is not connected
+        self._unconnected: dict[int, _Asked] = {}  # by order: tasks whose site is not connected
+        self._at_node: dict[_Asked, str] = {}  # sent -> since when its node is connected
         self._cache = ClientCache()
         self._forgotten: dict[str, int] = {}  # site -> the version of its memory that it has lost
         self._ready: list[Outcome] = []
@@ -94,35 +103,41 @@ class FlowerTransport(Transport):
     def abandon(self, order: int) -> None:
         self._envelopes.pop(order, None)
         self._sizes.pop(order, None)
-        self._unconnected = [other for other in self._unconnected if other != order]
+        self._unconnected.pop(order, None)
         self._ready = [outcome for outcome in self._ready if outcome.order != order]
-        for again in (False, True):
-            self._messages.forget(_Asked(order, again))
+        for again in range(RETURNS + 1):
+            self._forget(_Asked(order, again))
 
     def saved(self, memory: Mapping[str, Payload]) -> None:
         """Two checkpoints are kept: sites may forget what is older than the one before this."""
         self._oldest, self._saved = self._saved, {site: own["version"] for site, own in memory.items()}
 
     def close(self) -> None:
-        self._envelopes = {}
+        self._envelopes, self._at_node = {}, {}
         self._ready = []
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _post(self, asked: _Asked, whole: bool = False) -> None:
-        """Send a task, with those of its tensors that its site lacks; or wait for a site that is away."""
+    def _post(self, asked: _Asked) -> None:
+        """Send a task, with those of its tensors that its site lacks, or with all of them if it is sent again; or wait
+        for a site that is away."""
         envelope = self._envelopes[asked.order]
         site = envelope.task.client
         node = self._nodes.node_of(site)
         if node is None:
-            if asked.order not in self._unconnected:
-                self._unconnected.append(asked.order)
+            self._unconnected[asked.order] = asked
             return
-        frame = self._encode(envelope, whole)
+        frame = self._encode(envelope, whole=asked.again > 0)
         self._sizes[asked.order] = len(frame)
         if not self._messages.send(node, TASK, frame, asked, ttl=LIFETIME):
             self._nodes.gone(site)
             self._fail(asked.order, "the SuperLink did not accept the task; is the node registered and connected?")
+            return
+        self._at_node[asked] = self._nodes.since(node)
+
+    def _forget(self, asked: _Asked) -> None:
+        self._messages.forget(asked)
+        self._at_node.pop(asked, None)
 
     def _encode(self, envelope: Envelope, whole: bool) -> bytes:
         task, context = envelope.task, self._context
@@ -159,23 +174,30 @@ class FlowerTransport(Transport):
                 self._nodes.greeted(arrived)
             elif isinstance(arrived.about, _Asked) and arrived.about.order in self._envelopes:
                 self._arrived(arrived, arrived.about)
-        waiting, self._unconnected = self._unconnected, []
-        for order in waiting:
+        for asked, since in list(self._at_node.items()):  # the SuperLink gives a message to a node once
+            node = self._nodes.node_of(self._envelopes[asked.order].task.client)
+            if node is not None and self._nodes.since(node) != since:
+                self._forget(asked)
+                self._lost(asked)
+        waiting, self._unconnected = self._unconnected, {}
+        for order, asked in waiting.items():
             site = self._envelopes[order].task.client
             if self._nodes.node_of(site) is None and self._nodes.missing_for(site) > self._absence:
                 self._fail(
                     order, "its node is not connected; start it again with: atoll site join BUNDLE --data FOLDER"
                 )
             else:
-                self._post(_Asked(order))
+                self._post(asked)
 
     def _arrived(self, arrived: Arrived, asked: _Asked) -> None:
         envelope, sent = self._envelopes[asked.order], self._sizes.pop(asked.order)
+        self._at_node.pop(asked, None)
         if arrived.error is not None:
             if arrived.code == NODE_GONE:
                 self._nodes.gone(envelope.task.client)
-            if arrived.code in LOST and not asked.again:
-                self._post(_Asked(asked.order, again=True), whole=True)
+                self._lost(asked)
+            elif arrived.code in LOST and not asked.again:
+                self._post(_Asked(asked.order, again=1))
             else:
                 self._fail(asked.order, arrived.error)
             return
@@ -189,11 +211,16 @@ class FlowerTransport(Transport):
         if answer.get("error") is None and answer.get("order") != asked.order:
             self._fail(asked.order, "the node answered another task than it was asked")
         elif answer.get("lacking") is True and not asked.again:
-            self._post(
-                _Asked(asked.order, again=True), whole=True
-            )  # its disk is new: the transport's cost, not the ledger's
+            self._post(_Asked(asked.order, again=1))  # its disk is new: the transport's cost, not the ledger's
         else:
             self._conclude(envelope, answer)
+
+    def _lost(self, asked: _Asked) -> None:
+        """The node that had the task has died. Its site may return and do it from the start: the same outcome."""
+        if self._patient and asked.again < RETURNS:
+            self._unconnected[asked.order] = _Asked(asked.order, asked.again + 1)
+        else:
+            self._fail(asked.order, ERRORS[NODE_GONE])
 
     def _conclude(self, envelope: Envelope, answer: Payload) -> None:
         order, site = envelope.order, envelope.task.client
@@ -201,7 +228,7 @@ class FlowerTransport(Transport):
             self._forgotten[site] = envelope.memory["version"]  # it starts afresh with its next task
         error, payload = answer.get("error"), answer.get("payload")
         if isinstance(error, str):
-            self._fail(order, " ".join(error.split())[:500], prefix=False)
+            self._fail(order, " ".join(error.split())[:LONGEST], prefix=False)
         elif not isinstance(payload, dict):
             self._fail(order, "the node's answer has no payload")
         else:
@@ -212,5 +239,6 @@ class FlowerTransport(Transport):
 
     def _fail(self, order: int, reason: str, prefix: bool = True) -> None:
         site = self._envelopes.pop(order).task.client
+        self._sizes.pop(order, None)
         text = f"site '{site}': {reason}" if prefix else reason
         self._ready.append(Outcome(order, error=text))

@@ -7,7 +7,15 @@ from typing import Any
 
 from atoll import spaces
 from atoll.algorithms import nsga2
-from atoll.clients import FederatedModel, calibrated, count_correct, evaluate_test, metrics_of
+from atoll.clients import (
+    FederatedModel,
+    calibrated,
+    calibrated_each,
+    count_correct,
+    count_tests,
+    evaluate_test,
+    metrics_of,
+)
 from atoll.methods.base import Candidate, ClientInfo, Federation, Metrics, Tensors
 from atoll.training import calibration
 
@@ -29,8 +37,8 @@ def found_candidates(
     models = [
         FederatedModel(f"m{number}", model["architecture"], model["weights"]) for number, model in enumerate(found)
     ]
-    validation = count_correct(federation, models, everyone, "validation")
-    test = count_correct(federation, models, federation.test_holders(), "test", test_evaluation=True)
+    validation = count_correct(federation, models, everyone, "validation", tested=True)
+    test = count_tests(federation, models, {name: counts.test for name, counts in validation.items()})
     rows = []
     for one in models:
         cost = spaces.cost(one.architecture)
@@ -43,6 +51,7 @@ def found_candidates(
     picks: list[list[str]] = [[] for _ in rows]
     for pick, place in (("final", len(rows) - 1), ("high", nsga2.high(values)), ("knee", nsga2.knee(values))):
         picks[place].append(pick)
+    statistics = calibrated_each(federation, [(one.architecture, one.weights, everyone) for one in models])
     return [
         Candidate(
             one.name,
@@ -50,10 +59,10 @@ def found_candidates(
             row,
             names,
             one.weights,
-            ready(federation, everyone, model),
+            own,
             about=dict(model["about"]) | (_ending(ended, len(found), rounds) if "final" in names else {}),
         )
-        for one, row, names, model in zip(models, rows, picks, found, strict=True)
+        for one, row, names, model, own in zip(models, rows, picks, found, statistics, strict=True)
     ]
 
 
