@@ -66,7 +66,7 @@ ROUND = 1
 ROWS = 600  # of a client
 FEW_ROWS = 6  # of a client when there are 10,000 of them: 60,000 rows in all
 TAKING_PART = 100
-TRAINING = {"epochs": 5, "batch": 50, "lr": 0.1}
+TRAINING: dict[str, Any] = {"epochs": 5, "batch": 50, "lr": 0.1}
 
 Kept = dict[str, Tensors] | None
 Row = tuple[str, float, str, float]  # what, measured, at most or at least, target
@@ -99,7 +99,8 @@ class Recording(Federation):
     kept: dict[str, Tensors] | None = None
 
     def __init__(self, data: Federated, workers: int, make: Callable[..., Transport] = local_transport) -> None:
-        super().__init__(make(data, SEED, workers), *clients_of(data))
+        known, benchmark, held_out = clients_of(data)
+        super().__init__(make(data, SEED, workers), known, benchmark, held_out=held_out)
 
     def map(self, tasks: Sequence[Task]) -> Iterator[Reply]:
         for reply in super().map(tasks):

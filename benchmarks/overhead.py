@@ -117,7 +117,7 @@ def measured(case: Case, engine: str, run: Path, rounds: int) -> str:
 
 def seconds_of_a_round(case: Case, run: Path) -> float:
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    found = [
+    found: list[float] = [
         after["wall_seconds"] - before["wall_seconds"]
         for before, after in pairwise(events)
         if after["metrics"].get("phase") == case.phase or case.phase is None

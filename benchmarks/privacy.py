@@ -82,7 +82,7 @@ def steps(arch: dict[str, Any], batch: int) -> dict[str, Callable[[], object]]:
         for start in range(0, rows, batch):
             opacus.zero_grad()
             outputs = opacus(inputs[start : start + batch])
-            functional.cross_entropy(outputs, labels[start : start + batch], reduction="sum").backward()
+            functional.cross_entropy(outputs, labels[start : start + batch], reduction="sum").backward()  # type: ignore[no-untyped-call]
 
     settings = sgd.TrainSettings(batch=batch)
     return {

@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
         write(path)
-        settings = DataSettings(folder=str(path))
+        settings = DataSettings.model_validate({"folder": str(path)})
         ours = seconds(lambda: judge(open_folder(settings), settings))
         cells = seconds(lambda: cell_by_cell(path))
         arrow = seconds(lambda: pyarrow.csv.read_csv(path))

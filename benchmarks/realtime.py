@@ -35,7 +35,8 @@ from atoll.federation.base import Federation  # noqa: E402
 from atoll.federation.local import local_federation  # noqa: E402
 from atoll.methods.choice_search import Key  # noqa: E402
 from atoll.methods.offline import Offline, OfflineConfig  # noqa: E402
-from atoll.methods.realtime import Realtime, RealtimeConfig  # noqa: E402
+from atoll.methods.realtime import Realtime  # noqa: E402
+from atoll.methods.realtime_config import RealtimeConfig  # noqa: E402
 from atoll.rng import Generator, stream  # noqa: E402
 from atoll.spaces.choice import space as choice  # noqa: E402
 

@@ -71,7 +71,7 @@ def plain(
         for start, stop in bounds(len(x), settings.batch):
             index = order[start:stop]
             optimiser.zero_grad()
-            functional.cross_entropy(module(rows[index]), labels[index]).backward()
+            functional.cross_entropy(module(rows[index]), labels[index]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     return values(weights, list(module.parameters()))
 

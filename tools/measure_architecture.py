@@ -184,7 +184,7 @@ def trace(side: str, root: Path, method: str, out: Path) -> dict[str, Any]:
             return step(*given)
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
     method_class.step = traced
     run_case.run_case(

@@ -264,7 +264,7 @@ def run_on_grid(raw: Mapping[str, Any], names: Mapping[str, Any], out: Path, roo
     def handler(name: str) -> Callable[[Any], Any]:
         own = out / "sites" / name
         config = {"name": name, "data": own / "data", "folder": own / "work", "site": own / "site.toml"}
-        settings = {key: str(value) for key, value in config.items()}
+        settings: dict[str, Any] = {key: str(value) for key, value in config.items()}
 
         def handle(message: Any) -> Any:
             with one_at_a_time:  # the threads share what a node's process would have for itself
@@ -293,6 +293,7 @@ def answer_here(message: Any, context: Any) -> Any:
     from atoll.deploy.worker import site_of
 
     kind, frame = message.metadata.message_type.partition(".")[2], frame_of(message)
+    assert frame is not None
     return Message(content(SiteNode(site_of(context.node_config)).answer(kind, frame)), reply_to=message)
 
 

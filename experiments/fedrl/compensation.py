@@ -72,7 +72,7 @@ def measure(given: argparse.Namespace, seed: int) -> dict[tuple[int, str], float
             mean.add(own)
             squares = squares.replaced({name: reinforce.mean_square(squares[name], g) for name, g in own.items()})
         sent.append((weights, tasks))
-        weights, velocity = descent.step(weights, mean.result(), velocity)
+        weights, velocity = descent.step(weights, mean.gradient(), velocity)
         if number < given.rounds // 2:
             continue
         for age in AGES:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Self
 
 from atoll.algorithms.aggregation import Average, GradientMean, Mean, PartialMean
 from atoll.algorithms.robust import RobustGradient, RobustMean
@@ -346,7 +347,7 @@ class Federation:
         if self.guard is not None:
             self.guard.account.records.close()
 
-    def __enter__(self) -> Federation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
