@@ -9,6 +9,7 @@ import pytest
 
 from atoll.core.messages import Task, Tensors
 from atoll.errors import ConfigError
+from atoll.federation.exchange import ExchangeRules
 from atoll.rng import stream
 from atoll.simulation.links import Link
 from atoll.simulation.traces import Trace
@@ -273,6 +274,24 @@ def test_a_reply_held_back_by_a_mix_takes_its_time_first() -> None:
         federation.begin(2)
         federation.send([task(B)])  # 4 to 5
         assert values(federation.receive()) == [B] and now(federation) == 5  # of round 1; A's cannot be there yet
+
+
+def test_after_the_search_nothing_is_held_back() -> None:
+    """There is no later round in which such a reply could count."""
+    with paced({A: 1, B: 10, C: 2}, staleness=[0, 1]) as federation:
+        federation.wait_for_all()
+        federation.begin(1)
+        assert values(federation.collect([task(A), task(B)])) == [A, B] and now(federation) == 10
+
+
+def test_after_the_search_a_deadline_is_for_one_task() -> None:
+    """C needs 5 s for a task: of two the second is done after 10 s, which two deadlines of 6 s allow."""
+    with paced({A: 1, B: 10, C: 2}, rules=ExchangeRules(deadline=6)) as federation:
+        federation.begin(1)
+        assert values(federation.collect([task(C), task(C, value="second")])) == [C]
+        federation.wait_for_all()
+        federation.begin(2)
+        assert values(federation.collect([task(C), task(C, value="second")])) == [C, "second"]
 
 
 def test_silent_clients_take_no_room_before_they_are_asked_for() -> None:

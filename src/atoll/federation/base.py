@@ -193,7 +193,7 @@ class Federation:
         that `takes_late` gets late replies first, unless the rules drop them: their `round` is that of their task.
         """
         clients = len({task.client for task in tasks})
-        in_order = self.rules.in_order and not self._clock.holds_back
+        in_order = self.rules.in_order and (self.rules.final or not self._clock.holds_back)
         tests = self._clock.tests_take_no_time and all(task.test_evaluation for task in tasks)
         if in_order or (tests and tasks):
             replies = self.map(tasks)
@@ -278,9 +278,10 @@ class Federation:
                 self.forget(reply)
 
     def wait_for_all(self) -> None:
-        """The search is over: from here on every exchange waits for all replies, and late ones are dropped. The final
-        measurements give a client several tasks at once, and the deadline is for one."""
-        self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0, per_task=True)
+        """The search is over: from here on every exchange waits for all replies, none is held back for a later round,
+        and late ones are dropped. The final measurements give a client several tasks at once; the deadline is for one.
+        """
+        self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0, final=True)
 
     @property
     def late(self) -> Late:

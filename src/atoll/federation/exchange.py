@@ -23,7 +23,7 @@ class ExchangeRules:
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
     late: Late = "drop"
     fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
-    per_task: bool = False  # a wait for several tasks of one client lasts as many deadlines
+    final: bool = False  # the search is over: a wait for several tasks of one client lasts as many deadlines
 
     @property
     def limit(self) -> float:
@@ -32,7 +32,7 @@ class ExchangeRules:
     def limit_of(self, tasks: Sequence[Task]) -> float:
         """Seconds that a wait for the replies to these tasks lasts at most."""
         most = max(Counter(task.client for task in tasks).values(), default=1)
-        return self.limit * most if self.per_task else self.limit
+        return self.limit * most if self.final else self.limit
 
     @property
     def in_order(self) -> bool:
