@@ -81,18 +81,14 @@ def measure(given: argparse.Namespace, seed: int) -> dict[tuple[int, str], float
                 fresh = gradient(sub, client, weights, number + 1 - age)
                 rules: dict[str, Any] = {"late": None, "constant": CONSTANT, **{str(s): s for s in given.strengths}}
                 for rule, strength in rules.items():
-                    moved = late
-                    if strength is not None:
+                    if strength is None:
+                        moved = late
+                    elif rule == "constant":
+                        moved = {n: reinforce.compensated(g, weights[n], then[n], strength) for n, g in late.items()}
+                    else:
                         moved = {
-                            name: reinforce.compensated(
-                                g,
-                                weights[name],
-                                then[name],
-                                strength
-                                if rule == "constant"
-                                else reinforce.adaptive_strength(squares[name], strength),
-                            )
-                            for name, g in late.items()
+                            n: reinforce.compensated_adaptively(g, weights[n], then[n], squares[n], strength)
+                            for n, g in late.items()
                         }
                     sums[age, rule] += between(moved, fresh)
                 sums[age, "fresh"] += squared(fresh)
@@ -107,11 +103,11 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=120)
     options.add_argument("--batch", type=int, default=16)
     options.add_argument("--lr", type=float, default=0.1)
-    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--strengths", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0, 2.0])
     given = options.parse_args()
     torch.set_num_threads(1)
-    found = [measure(given, seed) for seed in range(1, given.seeds + 1)]
+    found = [measure(given, seed) for seed in given.seeds]
     for age in AGES:
         for rule in ("late", "constant", *map(str, given.strengths)):
             shares = [one[age, rule] / one[age, "fresh"] for one in found]

@@ -218,14 +218,19 @@ def test_only_the_weighted_correction_has_no_bias(far: float) -> None:
 
 
 def test_adaptive_compensation_by_hand() -> None:
-    """Mean square 0.95 * 0 + 0.05 * 4 = 0.2; lambda 0.5 / sqrt(0.2); 2 + lambda * 4 * (-1)."""
+    """Mean square 0.95 * 0 + 0.05 * 4 = 0.2; lambda 0.5 / sqrt(0.2); 2 + lambda * 4 * (-0.1)."""
     gradient = np.array([2.0], np.float64)
     squares = reinforce.mean_square(np.zeros(1), gradient)
     assert squares == pytest.approx([0.2])
-    strength = reinforce.adaptive_strength(squares, 0.5)
-    assert strength == pytest.approx([0.5 / np.sqrt(0.2)], rel=1e-6)
-    found = reinforce.compensated(gradient, np.array([0.0]), np.array([1.0]), strength)
-    assert found == pytest.approx([2 - 2 / np.sqrt(0.2)], rel=1e-6)
+    found = reinforce.compensated_adaptively(gradient, np.array([0.0]), np.array([0.1]), squares, 0.5)
+    assert found == pytest.approx([2 - 0.2 / np.sqrt(0.2)], rel=1e-6)
+
+
+def test_an_adaptive_term_is_at_most_half_of_its_gradient() -> None:
+    """With a mean square of a millionth the term would be a thousand times the gradient."""
+    gradient, now, then = np.array([2.0, -2.0, 2.0]), np.array([0.0, 0.0, 2.0]), np.array([1.0, 1.0, 1.0])
+    found = reinforce.compensated_adaptively(gradient, now, then, np.full(3, 1e-6), 0.5)
+    assert found == pytest.approx([1.0, -3.0, 3.0])
 
 
 def test_the_adaptive_term_has_the_gradients_size_whatever_the_scale() -> None:
@@ -233,8 +238,7 @@ def test_the_adaptive_term_has_the_gradients_size_whatever_the_scale() -> None:
     shares = []
     for scale in (1.0, 0.01):
         gradient = np.full(3, scale)
-        strength = reinforce.adaptive_strength(np.full(3, scale**2), 0.5)
-        moved = reinforce.compensated(gradient, np.zeros(3), np.full(3, 0.1), strength)
+        moved = reinforce.compensated_adaptively(gradient, np.zeros(3), np.full(3, 0.1), np.full(3, scale**2), 0.5)
         shares.append(np.linalg.norm(moved - gradient) / np.linalg.norm(gradient))
     assert shares[0] == pytest.approx(0.05, rel=1e-3) and shares[1] == pytest.approx(0.05, rel=1e-3)
 

@@ -79,15 +79,15 @@ def reinforce(accuracies: Sequence[float], baseline: float, gradients: Sequence[
     return total / len(gradients)
 
 
-def compensated(gradient: Array, now: Array, then: Array, strength: float | Array) -> Array:
-    """Eq. 13: g + lambda g g (now - then), a stale gradient moved to the current weights; lambda may vary."""
-    factor = gradient.dtype.type(strength) if isinstance(strength, float) else strength
-    fresh: Array = gradient + factor * gradient * gradient * (now - then)
+def compensated(gradient: Array, now: Array, then: Array, strength: float) -> Array:
+    """Eq. 13: g + lambda g g (now - then), a stale gradient moved to the current weights."""
+    fresh: Array = gradient + gradient.dtype.type(strength) * gradient * gradient * (now - then)
     return fresh
 
 
 MEMORY = 0.95  # of the mean square of gradients, as in DC-ASGD
 TINY = 1e-7
+MOST = 0.5  # of a weight's gradient, that an adaptive correction may be
 
 
 def mean_square(before: Array, gradient: Array) -> Array:
@@ -97,11 +97,18 @@ def mean_square(before: Array, gradient: Array) -> Array:
     return found
 
 
-def adaptive_strength(squares: Array, strength: float) -> Array:
-    """DC-ASGD-a (Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", 2017): lambda over
-    the root of the mean square, so that the term is of the gradient's own size whatever that is."""
-    found: Array = squares.dtype.type(strength) / np.sqrt(squares + squares.dtype.type(TINY))
-    return found
+def compensated_adaptively(gradient: Array, now: Array, then: Array, squares: Array, strength: float) -> Array:
+    """DC-ASGD-a (Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", 2017): Eq. 13 with
+    lambda over the root of the mean square, so that the term is of the gradient's own size whatever that is.
+
+    The term is limited to half of the gradient, weight by weight. A weight that is seldom sampled has a mean square far
+    below its next large gradient; without the limit its term would be many times that gradient.
+    """
+    kind = gradient.dtype.type
+    term = kind(strength) / np.sqrt(squares + kind(TINY)) * gradient * gradient * (now - then)
+    limit = kind(MOST) * np.abs(gradient)
+    fresh: Array = gradient + np.clip(term, -limit, limit)
+    return fresh
 
 
 def corrected(key: Array, then: Array, now: Array, correction: Correction, strength: float) -> Floats:

@@ -273,14 +273,15 @@ class FedRL(DartsSearch[FedRLState]):
         """Line 27, Eq. 13: as if the gradient had been taken at the present weights."""
         then, strength = state.past_weights[sent], self.config.compensation
 
-        def factor(name: str) -> float | Array:
-            return reinforce.adaptive_strength(state.squares[name], strength) if state.squares else strength
+        def moved(name: str, array: Array) -> Array:
+            if not state.squares:
+                return reinforce.compensated(array, state.weights[name], then[name], strength)
+            return reinforce.compensated_adaptively(
+                array, state.weights[name], then[name], state.squares[name], strength
+            )
 
         with np.errstate(over="ignore", invalid="ignore"):
-            return {
-                name: reinforce.compensated(array, state.weights[name], then[name], factor(name))
-                for name, array in gradient.items()
-            }
+            return {name: moved(name, array) for name, array in gradient.items()}
 
     def _policy_gradient(self, key: Array, state: FedRLState, sent: str, corrected: bool) -> Array:
         """Lines 20 and 28: the gradient of log p, corrected for a late key unless late replies are used as they are."""
