@@ -12,12 +12,14 @@ import pytest
 from atoll import spaces
 from atoll.clients import jobs
 from atoll.clients.coverage import Coverage, Noise
-from atoll.core.checks import CountArray
+from atoll.core.checks import Count, CountArray
 from atoll.core.messages import Array, Part, Payload, Task
 from atoll.errors import ConfigError
 from atoll.methods.decnas.clients import CONFIRM, TUNE, UPLOAD
+from atoll.methods.fednas import SEARCH
 from atoll.privacy.accountant import Release
 from atoll.rng import stream
+from atoll.spaces.darts import space as darts
 from atoll.testing import made_table
 from atoll.training.client import Client
 
@@ -82,12 +84,33 @@ def test_a_candidate_is_trained_and_counted_in_one_task() -> None:
     assert covered(UPLOAD, wanted=["unit"])[1] == []
 
 
+def test_gradients_and_their_reward() -> None:
+    """One step, or those of local epochs; the reward counts the validation rows, which is charged and costs."""
+    task, releases = covered(jobs.GRADIENT, epochs=0, batch=10)
+    assert releases == [Release("train", 1.5, 10 / 42, 1), Release("validation", 4.0)]
+    assert task.returns["correct"] == Count(18)
+    assert task.macs == 18 * spaces.cost(ARCH).macs
+    assert covered(jobs.GRADIENT, epochs=2, batch=10)[1][0] == Release("train", 1.5, 10 / 42, 10)
+
+
+def test_a_search_by_gradient_also_charges_its_alphas() -> None:
+    """A step of alphas on validation rows goes with every step of weights."""
+    supernet = darts.supernet([1, 8, 8], 3, channels=2, cells=1, norm="group")
+    task, releases = covered(SEARCH, architecture=supernet, epochs=1, batch=6)
+    assert task.payload["privacy"]["alphas"] == {"clip": 0.5, "noise": 4.0, "rate": 6 / 18, "steps": 7}
+    assert releases == [
+        Release("train", 1.5, 6 / 42, 7),
+        Release("validation", 4.0, 6 / 18, 7),
+        Release("validation", 4.0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("job", "payload"),
     [
         (CONFIRM, {}),
         (jobs.CALIBRATE, {"part": "train"}),
-        (jobs.GRADIENT, {}),
+        (jobs.GRADIENT, {"epochs": 0, "batch": 10, "confusion": True}),
         (jobs.EVALUATE_DELIVERED, {}),
         ("elsewhere:train", {}),
         (jobs.COUNT_CORRECT, {"part": "validation", "confusion": True}),

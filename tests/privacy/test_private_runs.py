@@ -203,6 +203,36 @@ def test_realtime_on_images(tmp_path: Path) -> None:
     assert {line["releases"][0][0] for line in lines} == {"train", "validation"}
 
 
+CELLS = {"channels": 2, "cells": 2, "norm": "group", "retrain_channels": 2, "retrain_cells": 2, "batch": 10}
+CELLS |= {"rounds": 4, "retrain": 2}
+CELL_SEARCHES: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("fedrl", {**CELLS, "warmup": 1, "choice": 2}, ["train", "validation"]),
+    ("fedrl", {**CELLS, "warmup": 1, "epochs": 1, "choice": 0}, ["train", "validation"]),
+    ("fednas", CELLS, ["train", "validation", "validation"]),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "parts"), CELL_SEARCHES, ids=["fedrl", "fedrl, epochs", "fednas"])
+def test_searches_of_cells(tmp_path: Path, method: str, settings: dict[str, Any], parts: list[str]) -> None:
+    """Gradients, alphas and rewards are charged, within the plan; same seed, same bits; then the cell is retrained."""
+    runs = [started(tmp_path / name, method, images(), settings, {"epsilon": 6.0}) for name in ("one", "two")]
+    assert weights(runs[0]) == weights(runs[1]) and runs[0].result["stopped"] is None
+    assert all(
+        0 < own["epsilon"] <= 6.0 and "spent" not in own for own in runs[0].result["privacy"]["clients"].values()
+    )
+    lines = [json.loads(line) for line in (tmp_path / "one/privacy.jsonl").read_text().splitlines()]
+    assert [release[0] for release in lines[0]["releases"]] == parts
+    assert lines[0]["round"] == 1 and any(line["round"] == 4 for line in lines)
+
+
+def test_rewards_need_validation_rows_and_one_client_each(tmp_path: Path) -> None:
+    none = made_images(clients=3, rows=30, scale="none", split=(1.0, 0.0, 0.0))
+    with refused(ConfigError, "no-validation-rows", "'client-00' has no validation rows"):
+        started(tmp_path / "a", "fedrl", none, CELLS, GIVEN)
+    with refused(ConfigError, "privacy-not-covered", "robust.fitness = 'median'"):
+        started(tmp_path / "b", "fedrl", images(), CELLS, GIVEN, robust={"fitness": "median"})
+
+
 DECNAS = {
     "rounds": 3,
     "start_rounds": 1,
@@ -254,9 +284,9 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
     ("personal", "personal", {"rounds": 1}, GIVEN, "fitted to its rows, without noise"),
-    ("fedrl", "fedrl", {"rounds": 1}, GIVEN, "gradients and rewards .* without noise"),
+    ("reward", "fedrl", {"rounds": 1, "reward_rows": 50}, GIVEN, "fedrl.reward_rows = 50"),
     ("f1 of decnas", "decnas", {"rounds": 1, "objective": "weighted_f1"}, GIVEN, "decnas.objective = 'weighted_f1'"),
-    ("fednas", "fednas", {"rounds": 1}, GIVEN, "alphas .* without noise"),
+    ("fednas", "fednas", {"rounds": 1, "level": "mixed"}, GIVEN, "level = 'mixed' .* use 'validation'"),
     ("accuracy", "retrain", {"rounds": 1, "client_accuracy": True}, GIVEN, "retrain.client_accuracy = True"),
     ("f1", "moefl", {"rounds": 4, "objective": "weighted_f1"}, GIVEN, "moefl.objective = 'weighted_f1'"),
 ]
@@ -268,8 +298,9 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
 def test_refused_before_the_first_round(
     tmp_path: Path, method: str, settings: dict[str, Any], privacy: dict[str, Any], message: str
 ) -> None:
+    data = images() if method in ("fedrl", "fednas") else table()
     with pytest.raises(ConfigError, match=message) as problem:
-        started(tmp_path / "run", method, table(), settings, privacy)
+        started(tmp_path / "run", method, data, settings, privacy)
     assert "\n" not in str(problem.value)
     assert not (tmp_path / "run").exists()
 

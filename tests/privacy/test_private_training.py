@@ -3,7 +3,7 @@ without it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,9 +14,11 @@ from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import stream
-from atoll.spaces.darts.space import random_genotype
+from atoll.spaces.darts import space as darts
+from atoll.spaces.layers import Perceptron
 from atoll.spaces.pruned.space import from_fixed
-from atoll.training import private, sgd
+from atoll.training import alternating, private, sgd
+from atoll.training.batches import Rows
 from atoll.training.networks import load, network
 from atoll.training.private import PrivateSteps, noisy_counts
 
@@ -36,7 +38,7 @@ PRUNED = from_fixed(
     }
 )
 CELLS: dict[str, Any] = {"space": "darts", "form": "genotype", "channels": 2, "cells": 1, "norm": "group"}
-CELLS |= {"input": [1, 4, 4], "classes": 3, "genotype": random_genotype(stream(4, "genotype"))}
+CELLS |= {"input": [1, 4, 4], "classes": 3, "genotype": darts.random_genotype(stream(4, "genotype"))}
 NETWORKS = [TABLE, IMAGES, CHOICE, PRUNED, CELLS]
 PLAIN = sgd.TrainSettings(lr=1.0)
 ROWS = 6
@@ -104,9 +106,11 @@ def test_the_fast_path_of_perceptrons_is_the_general_one() -> None:
     x, y = rows(TABLE)
     weights = spaces.initial(TABLE, stream(1, "start"))
     module = network(TABLE)
+    assert isinstance(module, Perceptron)
     parameters = load(module, weights)
     general = private._AnySum(module, list(weights), parameters, 0.7, None)(torch.tensor(x), torch.tensor(y))
-    fast = private._clipped_sum(module, list(weights), parameters, 0.7, None)(torch.tensor(x), torch.tensor(y))
+    places = {id(one): place for place, one in enumerate(parameters)}
+    fast = private._PerceptronSum(module, places, 0.7)(torch.tensor(x), torch.tensor(y))
     for one, two in zip(general, fast, strict=True):
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-4, atol=1e-6)
 
@@ -147,18 +151,13 @@ def test_no_parameter_is_updated_without_noise() -> None:
 
 def test_batches_are_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    whole = private._clipped_sum
+    whole = private._PerceptronSum.__call__
 
-    def counted(*given: Any) -> Any:
-        inner = whole(*given)
+    def counted(self: private._PerceptronSum, inputs: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+        sizes.append(len(labels))
+        return whole(self, inputs, labels)
 
-        def call(inputs: torch.Tensor, labels: torch.Tensor) -> Any:
-            sizes.append(len(labels))
-            return inner(inputs, labels)
-
-        return call
-
-    monkeypatch.setattr("atoll.training.private._clipped_sum", counted)
+    monkeypatch.setattr(private._PerceptronSum, "__call__", counted)
     x, y = rows(TABLE, 50)
     start = spaces.initial(TABLE, stream(1, "start"))
     private.train(network(TABLE), start, x, y, PLAIN, PrivateSteps(1.0, 1.0, 0.4, 400), stream(1, "batches"))
@@ -171,6 +170,74 @@ def test_a_gradient_that_is_not_finite_contributes_nothing() -> None:
     others = gradient_sum(TABLE, x[1:], y[1:], 1.0)
     x[0] = np.inf
     np.testing.assert_allclose(gradient_sum(TABLE, x, y, 1.0), others, atol=1e-5)
+
+
+SUPERNET = darts.supernet([1, 4, 4], 3, channels=2, cells=2, norm="group")
+
+
+def parts_of_a_supernet() -> list[list[str]]:
+    """A supernet has two kinds of parameters, which different rows train."""
+    return [list(darts.ALPHAS), [name for name in spaces.initial(SUPERNET, stream(1, "start")) if "alpha" not in name]]
+
+
+@pytest.mark.parametrize("names", parts_of_a_supernet(), ids=["alphas", "weights"])
+def test_no_row_changes_the_gradient_of_a_supernet_by_more_than_the_clipping(names: list[str]) -> None:
+    x, y = rows(SUPERNET)
+    module, start = network(SUPERNET), spaces.initial(SUPERNET, stream(1, "start"))
+    named = dict(zip(start, load(module, start), strict=True))
+    own, clip = {name: named[name] for name in names}, 1e-4
+
+    def drawn(x: Array, y: Array) -> Array:
+        steps = PrivateSteps(clip, 1.0, 1.0, 1)
+        found = private.NoisyGradients(module, own, Rows(x, y, module, "cpu"), steps).draw(Silent())
+        return torch.cat([one.flatten() for one in found]).numpy().astype(np.float64) * len(y)
+
+    longest = 0.0
+    for place in range(ROWS):
+        others = np.arange(ROWS) != place
+        longest = max(longest, float(np.linalg.norm(drawn(x, y) - drawn(x[others], y[others]))))
+    assert 0.5 * clip < longest <= clip * (1 + 1e-3)
+
+
+def test_a_private_search_of_a_supernet_moves_nothing_without_noise() -> None:
+    """Two streams give two results in every weight and every alpha, and one stream always the same."""
+    x, y = rows(SUPERNET, 12)
+    start = spaces.initial(SUPERNET, stream(1, "start"))
+    steps = PrivateSteps(1.0, 1.0, 0.5, 2)
+
+    def searched(seed: int, level: Literal["validation", "mixed"] = "validation") -> Tensors:
+        settings = alternating.Alternation(1, 4, 0.1, 0.9, 0.0, None, 0.01, 0.0, level)
+        return alternating.search_privately(
+            network(SUPERNET),
+            start,
+            darts.ALPHAS,
+            (x[:6], y[:6]),
+            (x[6:], y[6:]),
+            settings,
+            steps,
+            steps,
+            stream(seed, "n"),
+        )
+
+    one, two, again = searched(1), searched(2), searched(1)
+    for name in start:
+        assert (one[name] != two[name]).all() and (one[name] != start[name]).all(), name
+        assert (one[name] == again[name]).all()
+    with pytest.raises(ValueError, match="'mixed': alphas that follow the loss of training rows"):
+        searched(1, "mixed")
+
+
+def test_the_gradient_of_one_poisson_batch_has_noise() -> None:
+    x, y = rows(CELLS)
+    start = spaces.initial(CELLS, stream(1, "start"))
+    rare = PrivateSteps(clip=0.5, noise=2.0, rate=1e-12, steps=1)
+    found = [private.gradient(network(CELLS), start, x, y, rare, stream(seed, "noise")) for seed in range(20)]
+    for name in start:
+        values = np.concatenate([one[name].ravel() for one in found]) * rare.rate * len(y)
+        assert stats.kstest(values / (rare.clip * rare.noise), "norm").pvalue > 1e-4, name
+    silent = private.gradient(network(CELLS), start, x, y, PrivateSteps(0.1, 1.0, 1.0, 1), Silent())
+    flat = np.concatenate([silent[name].ravel() for name in start]) * len(y)
+    np.testing.assert_allclose(flat, gradient_sum(CELLS, x, y, 0.1), rtol=1e-3, atol=1e-5)
 
 
 def test_masked_weights_stay_zero() -> None:

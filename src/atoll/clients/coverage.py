@@ -6,6 +6,11 @@
 |                 | and correct rows, if asked    | 1, as `evaluate`                                               |
 | `evaluate`      | correct rows                  | 1: a row is right or wrong                                     |
 | `count_correct` | correct rows of K networks    | sqrt(K): a row changes each of K numbers by 1 at most          |
+| `gradient`      | a noisy gradient              | `clip`, in each step                                           |
+|                 | and correct validation rows   | 1                                                              |
+| `fednas`: search| weights after noisy steps     | `clip`, in each step                                           |
+|                 | alphas, on validation rows    | `clip`, in each step; their noise is that of counts            |
+|                 | and correct validation rows   | 1                                                              |
 | `decnas`: tune  | correct rows of 1 or 2        | trainings as above, and sqrt(K)                                |
 | `decnas`: upload| weights of `tune`, with noise | nothing more: they were charged when they were trained         |
 
@@ -22,7 +27,7 @@ from importlib import import_module
 from typing import Any
 
 from atoll.clients import jobs
-from atoll.core.checks import CountArray
+from atoll.core.checks import Count, CountArray
 from atoll.core.messages import REPORT, ClientInfo, Part, Task
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Release
@@ -41,6 +46,14 @@ class PrivateWork:
     counts: int  # tasks that count correct validation rows
     with_validation: bool = False  # validation rows are trained on, too
     steps: int | None = None  # the most steps of a training; None: all of its epochs
+    alphas: bool = False  # with every step goes one of architecture parameters, on validation rows
+    rewards: bool = False  # counts decide how the search goes on: every client must have validation rows
+    then: PrivateWork | None = None  # what is asked after that, in another way
+
+    @property
+    def parts(self) -> list[PrivateWork]:
+        """This and what follows."""
+        return [self, *(self.then.parts if self.then is not None else [])]
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,9 @@ def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
         found += [
             Release(part, steps.noise, steps.rate, use.trainings * steps.steps) for part in trained_parts(use.training)
         ]
+    if use.alphas:
+        alphas = private.PrivateSteps.of(own["alphas"])
+        found.append(Release("validation", alphas.noise, alphas.rate, alphas.steps))
     if use.counts:
         found.append(Release(use.part, own["deviation"] / math.sqrt(use.counts)))
     return found
@@ -95,8 +111,18 @@ def noisy_steps(rows: int, training: Mapping[str, Any]) -> tuple[float, int]:
     return min(1.0, training["batch"] / rows), steps if limit is None else min(steps, limit)
 
 
+def alpha_rate(info: ClientInfo, batch: int) -> float:
+    """With which every validation row takes part in a step of architecture parameters."""
+    return min(1.0, batch / info.sizes["validation"])
+
+
 def planned(work: PrivateWork, info: ClientInfo, noise: Noise, labels: float | None) -> list[Release]:
     """The most that is released of a client in a run; `labels`: the noise of its rows per class, if it shares them."""
+    found = [] if labels is None else [Release("train", labels)]
+    return found + [release for part in work.parts for release in _releases(part, info, noise)]
+
+
+def _releases(work: PrivateWork, info: ClientInfo, noise: Noise) -> list[Release]:
     training = {
         "epochs": work.epochs,
         "batch": work.batch,
@@ -108,8 +134,9 @@ def planned(work: PrivateWork, info: ClientInfo, noise: Noise, labels: float | N
     if rows and work.trainings:
         rate, steps = noisy_steps(rows, training)
         found += [Release(part, noise.gradients, rate, steps * work.trainings) for part in parts]
-    if labels is not None:
-        found.append(Release("train", labels))
+        if work.alphas:
+            own = alpha_rate(info, work.batch)
+            found.append(Release("validation", noise.counts, own, steps * work.trainings))
     if work.counts and info.sizes["validation"]:
         found.append(Release("validation", noise.counts, 1.0, work.counts))
     return found
@@ -143,6 +170,9 @@ class Coverage:
             rows = sum(info.sizes[part] for part in trained_parts(use.training))
             rate, steps = noisy_steps(rows, use.training)
             settings = {"clip": self.noise.clip, "noise": self.noise.gradients, "rate": rate, "steps": steps}
+            if use.alphas:
+                own = {"noise": self.noise.counts, "rate": alpha_rate(info, use.training["batch"])}
+                settings["alphas"] = settings | own
         if use.counts:
             settings["deviation"] = self.noise.counts * math.sqrt(use.counts)
         returns = task.returns
@@ -150,7 +180,11 @@ class Coverage:
             returns = {"confusion": CountArray((1, 2), info.sizes[use.part])}
         elif payload.get("before") == {use.part: "evaluate"}:
             returns = {**returns, "before": {use.part: {"confusion": CountArray((1, 2), info.sizes[use.part])}}}
-        covered = replace(task, payload={**payload, "privacy": settings}, returns=returns)
+        macs = task.macs
+        if task.job == jobs.GRADIENT or use.alphas:  # correct rows are those of validation, not of the batches
+            returns = {**returns, "correct": Count(info.sizes["validation"])}
+            macs += cost(payload["architecture"]).macs * info.sizes["validation"]
+        covered = replace(task, payload={**payload, "privacy": settings}, returns=returns, macs=macs)
         return covered, releases_of(task.job, covered.payload)
 
     def without_counts(self, task: Task) -> Task | None:

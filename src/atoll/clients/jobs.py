@@ -77,7 +77,7 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
             y,
             settings,
             private.PrivateSteps.of(payload["privacy"]),
-            _noise(client),
+            noise_of(client),
             key=key,
             masks=graphs,
             augment=Augmentation.from_payload(payload),
@@ -126,7 +126,8 @@ def _upload(architecture: dict[str, Any], trained: Tensors) -> Tensors:
     return upload.replaced(left) if left else upload
 
 
-def _noise(client: Client) -> np.random.Generator:
+def noise_of(client: Client) -> np.random.Generator:
+    """What a private job draws batches and noise from."""
     if client.noise is None:
         raise ValueError("this client has no source of noise, which [privacy] needs")
     return client.noise
@@ -148,7 +149,7 @@ def evaluate(payload: Payload, client: Client) -> Payload:
 
 
 def _noisy(counts: Array, payload: Payload, rows: int, client: Client) -> Array:
-    return private.noisy_counts(counts, payload["privacy"]["deviation"], rows, _noise(client))
+    return private.noisy_counts(counts, payload["privacy"]["deviation"], rows, noise_of(client))
 
 
 def evaluate_delivered(payload: Payload, client: Client) -> Payload:
@@ -240,8 +241,11 @@ def gradient(payload: Payload, client: Client) -> Payload:
     """The gradient of one batch (`epochs` 0) or the change over local epochs, and how many rows were correct.
 
     With `counted` the accuracy of a batch is over that many rows, the batch's among them; with `confusion` the reply
-    has the confusion matrix of these rows instead.
+    has the confusion matrix of these rows instead. With `privacy` the gradient has noise, and so has the number of
+    correct rows, which is then that of all validation rows: those of the batch would tell who is in it.
     """
+    if "privacy" in payload:
+        return _private_gradient(payload, client)
     x, y = client.data.part("train")
     module = networks.network(payload["architecture"], client.device)
     weights, batch, epochs = payload["weights"], payload["batch"], payload["epochs"]
@@ -254,6 +258,22 @@ def gradient(payload: Payload, client: Client) -> Payload:
         found = gradients.batch_gradient(module, weights, x, y, batch, client.rng, client.device, counted)
     counts: Payload = {"confusion": found.confusion} if payload.get("confusion") else {"correct": found.correct}
     return {"gradient": found.gradient, **counts}
+
+
+def _private_gradient(payload: Payload, client: Client) -> Payload:
+    if payload.get("confusion"):
+        raise ValueError("confusion matrices are not covered by [privacy]")
+    x, y = client.data.part("train")
+    module = networks.network(payload["architecture"], client.device)
+    weights, steps, noise = payload["weights"], private.PrivateSteps.of(payload["privacy"]), noise_of(client)
+    if payload["epochs"]:
+        plain = sgd.TrainSettings(payload["epochs"], payload["batch"], payload["lr"], momentum=0.0)
+        after = private.train(module, weights, x, y, plain, steps, noise, device=client.device)
+        found = gradients.change(weights, after, payload["lr"])
+    else:
+        found = private.gradient(module, weights, x, y, steps, noise, client.device)
+    own = {name: payload[name] for name in ("architecture", "weights", "privacy")}
+    return {"gradient": found} | count_correct({**own, "part": "validation", "batch": TEST_BATCH}, client)
 
 
 def confusion_of(
@@ -282,6 +302,7 @@ class RowUse:
     networks: Sequence[dict[str, Any]] = ()  # that are trained or counted
     training: Payload | None = None  # epochs, batch, steps, with_validation; None: nothing is trained
     trainings: int = 1  # how many networks are trained so
+    alphas: bool = False  # with every step goes one of architecture parameters, on validation rows
     counts: int = 0  # networks whose correct rows are counted, in one reply
     part: Part = "validation"  # of whose rows
 
@@ -297,11 +318,18 @@ def _counting_use(payload: Payload) -> RowUse:
     return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))), part=payload["part"])
 
 
+def _gradient_use(payload: Payload) -> RowUse:
+    epochs, batch = payload["epochs"], payload["batch"]
+    training = {"epochs": max(1, epochs), "batch": batch, "steps": None if epochs else 1}
+    return RowUse([payload["architecture"]], training, counts=1)
+
+
 # For each job that `[privacy]` covers. A module with jobs of its own has its own table.
 USES: dict[str, Callable[[Payload], RowUse]] = {
     "train": _training_use,
     "evaluate": _counting_use,
     "count_correct": _counting_use,
+    "gradient": _gradient_use,
 }
 
 Job = Callable[[Payload, Client], Payload]

@@ -12,7 +12,16 @@ import numpy as np
 from pydantic import Field
 
 from atoll.algorithms import reinforce
-from atoll.clients import FederatedModel, LocalTraining, evaluate, evaluate_test, fresh, metrics_of, train_models
+from atoll.clients import (
+    FederatedModel,
+    LocalTraining,
+    PrivateWork,
+    evaluate,
+    evaluate_test,
+    fresh,
+    metrics_of,
+    train_models,
+)
 from atoll.errors import ConfigError
 from atoll.methods.base import (
     Array,
@@ -34,7 +43,7 @@ from atoll.training.augmentation import Augmentation
 BEST = "best"  # the found network's name
 DEEPEST, LARGEST = 200, 10**9  # cells, weights: ten times the largest published search
 
-_ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in KINDS}  # a genotype, for its sizes
+ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in KINDS}  # a genotype, for its sizes
 
 
 class DartsConfig(MethodConfig):
@@ -69,7 +78,7 @@ class DartsConfig(MethodConfig):
                 f"channels = {self.channels}, cells = {self.cells}: {room}; take fewer", code="network-too-large"
             )
         found = darts.from_genotype(
-            supernet, _ANY, self.retrain_channels, self.retrain_cells
+            supernet, ANY, self.retrain_channels, self.retrain_cells
         )  # what does not fit is refused here
         size = darts.weight_count(found)
         if size > LARGEST:
@@ -135,6 +144,12 @@ class DartsSearch(Method[StateT]):
         if validation is not None:
             metrics |= metrics_of(validation)
         return new, metrics | self.tested(rounds_done + 1, federation, trained.architecture, trained.weights)
+
+    def private_retraining(self, batch: int) -> PrivateWork:
+        """What `retrain_round` asks of a client, and the final measurements of both candidates; `batch` is the
+        search's."""
+        rounds, how = self.config.rounds - self.config.search_rounds, self.config.retraining(batch)
+        return PrivateWork([self.derived(ANY)], rounds, how.epochs, how.batch, rounds + 2)
 
     def tested(self, rounds: int, federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Metrics:
         """Metrics on test data, in the rounds that have a test evaluation."""

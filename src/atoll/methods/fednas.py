@@ -14,7 +14,7 @@ Readings are in docs/papers.md.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,13 +22,13 @@ from pydantic import Field
 
 from atoll import spaces
 from atoll.algorithms.sampling import choose
-from atoll.clients import Client
+from atoll.clients import Client, PrivateWork, jobs
 from atoll.core.checks import Count, TensorsLike
 from atoll.errors import ConfigError
 from atoll.methods.base import Array, Candidate, ClientInfo, Federation, Generator, Metrics, Payload, Task, Tensors
 from atoll.methods.darts_search import DartsConfig, DartsSearch, accuracy_metrics
 from atoll.spaces.darts import space as darts
-from atoll.training import alternating, networks
+from atoll.training import alternating, networks, private
 
 SEARCH = "atoll.methods.fednas:search"
 
@@ -65,9 +65,7 @@ class FedNAS(DartsSearch[FedNASState]):
     """The server's side."""
 
     name: ClassVar[str] = "fednas"
-    not_private: ClassVar[str] = (
-        "alphas are trained on validation rows, and correct training rows counted, without noise"
-    )
+    not_private: ClassVar[str] = "with level = 'mixed' alphas follow the loss of training rows, too; use 'validation'"
     metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = "search DARTS cells by gradient: clients train the whole supernet, alphas are averaged"
     Config: ClassVar[type[FedNASConfig]] = FedNASConfig
@@ -94,12 +92,20 @@ class FedNAS(DartsSearch[FedNASState]):
         for reply in federation.collect(tasks, what="a supernet"):
             rows = infos[reply.task.client].sizes["train"]
             mean.add(reply.payload["supernet"], federation.weight(reply.task.client, rows))
-            accuracies.append(reply.payload["correct"] / (rows * self.config.epochs))
+            accuracies.append(reply.payload["correct"] / reply.task.returns["correct"].maximum)
         now = float(np.mean(accuracies))
         new = FedNASState(state.round + 1, mean.result(), [*state.recent, now][-self.config.window :], {})
         metrics = {"phase": "search", "accuracy": now, "size_share": 1.0}
         metrics |= self.policy_metrics(_alpha(new.supernet)) | accuracy_metrics(new.recent)
         return new, metrics | self.tested(new.round, federation, self.supernet, new.supernet)
+
+    def private_work(self) -> PrivateWork | None:
+        """A round of the search trains weights and alphas together and counts once."""
+        if self.config.level != "validation":
+            return None
+        settings, rounds = self.config, self.config.search_rounds
+        search = PrivateWork([self.supernet], rounds, settings.epochs, settings.batch, rounds, alphas=True)
+        return replace(search, rewards=True, then=self.private_retraining(settings.batch))
 
     def results(self, state: FedNASState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The found network if it was trained, and the supernet itself."""
@@ -127,14 +133,38 @@ def _alpha(supernet: Tensors) -> Array:
 
 
 def _search_job(payload: Payload, client: Client) -> Payload:
+    """Weights and alphas after the local search, and how many training rows were right on the way. With `privacy` all
+    steps are noisy, and correct validation rows of the supernet that came are counted instead."""
     fields = alternating.Alternation.__dataclass_fields__
     settings = alternating.Alternation(**{name: payload[name] for name in fields})
     train, validation = client.data.part("train"), client.data.part("validation")
     module = networks.network(payload["architecture"], client.device)
+    if "privacy" in payload:
+        own = {"architecture": payload["architecture"], "weights": payload["supernet"], "privacy": payload["privacy"]}
+        counted = jobs.count_correct({**own, "part": "validation", "batch": jobs.TEST_BATCH}, client)
+        noisy = alternating.search_privately(
+            module,
+            payload["supernet"],
+            darts.ALPHAS,
+            train,
+            validation,
+            settings,
+            private.PrivateSteps.of(payload["privacy"]),
+            private.PrivateSteps.of(payload["privacy"]["alphas"]),
+            jobs.noise_of(client),
+            device=client.device,
+        )
+        return {"supernet": noisy} | counted
     found = alternating.search_locally(
         module, payload["supernet"], darts.ALPHAS, train, validation, settings, client.rng, device=client.device
     )
     return {"supernet": found.tensors, "correct": found.correct}
 
 
+def _search_use(payload: Payload) -> jobs.RowUse:
+    training = {"epochs": payload["epochs"], "batch": payload["batch"]}
+    return jobs.RowUse([payload["architecture"]], training, alphas=True, counts=1)
+
+
 JOBS: dict[str, Any] = {"search": _search_job}
+USES = {"search": _search_use}

@@ -33,7 +33,7 @@ from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
-from atoll.clients import FederatedModel, count_correct, jobs
+from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.errors import ConfigError, NotResumable, TooFewReplies
 from atoll.federation.replies import failure_reasons
@@ -97,7 +97,6 @@ class FedRL(DartsSearch[FedRLState]):
     """The server's side."""
 
     name: ClassVar[str] = "fedrl"
-    not_private: ClassVar[str] = "gradients and rewards are computed on the same batch of training rows, without noise"
     metrics_kind: ClassVar[str] = "policy"
     summary: ClassVar[str] = (
         "search DARTS cells by reinforcement learning; clients train small sub-models, late ones count"
@@ -114,6 +113,11 @@ class FedRL(DartsSearch[FedRLState]):
                 f"robust.fitness: {holders} clients have validation rows, and a reward is the median of three clients' "
                 f"measurements; it needs {WITNESSES + 1} with validation rows, see data.split",
                 code="too-few-clients",
+            )
+        if federation.median_fitness and federation.guard is not None:
+            raise ConfigError(
+                "robust.fitness = 'median': [privacy] does not plan for rewards by other clients; set it to 'mean'",
+                code="privacy-not-covered",
             )
         start = spaces.initial(self.supernet, rng)
         weights = start.slice(darts.names(self.supernet))
@@ -158,6 +162,21 @@ class FedRL(DartsSearch[FedRLState]):
         new = _retained(new, federation.round + 1 - self.config.threshold)
         self._refuse_to_end_without_replies(new, phase)
         return new, self._metrics(new, received, tasks, phase, federation)
+
+    def private_work(self) -> PrivateWork:
+        """Every round one noisy step, or the steps of local epochs, and a reward; then the choice, and retraining."""
+        settings, rounds = self.config, self.config.search_rounds
+        chosen = settings.choice + 1 if settings.choice else 0
+        return PrivateWork(
+            [self.supernet],
+            rounds,
+            max(1, settings.epochs),
+            settings.batch,
+            rounds + chosen,
+            steps=None if settings.epochs else 1,
+            rewards=True,
+            then=self.private_retraining(settings.batch),
+        )
 
     def results(self, state: FedRLState, federation: Federation, rng: Generator) -> list[Candidate]:
         """P4: the found network if it was trained, and the likeliest sub-model with the weights it shares."""

@@ -82,7 +82,8 @@ class PrivatePlan:
         if not values:
             return []
         span = f"{values[-1]:.3g}" if values[-1] - values[0] < 0.005 else f"{values[0]:.3g} to {values[-1]:.3g}"
-        work = f"{self.work.trainings} trainings and {self.work.counts} counts of each client"
+        trainings, counts = _amounts(self.work)
+        work = f"{trainings} trainings and {counts} counts of each client"
         budget = f"epsilon {span} of {settings.epsilon:g} at delta {settings.delta:g}"
         noise = f"noise {settings.noise:.4g} for gradients, {settings.count_noise:.4g} for counts"
         found = [
@@ -130,8 +131,16 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
             f"[privacy]: method {experiment.method}: {method.not_private}; leave out [privacy], or use another method",
             code="privacy-not-covered",
         )
-    for architecture in work.networks:
-        private.refuse_mixed_rows(skeleton(architecture))
+    for part in work.parts:
+        for architecture in part.networks:
+            private.refuse_mixed_rows(skeleton(architecture))
+    empty = [info.name for info in engine.clients if not info.sizes["validation"]]
+    if empty and any(part.rewards for part in work.parts):
+        raise ConfigError(
+            f"[privacy]: client {empty[0]!r} has no validation rows, and {experiment.method} takes its rewards from "
+            "them; set data.split to, for instance, [0.8, 0.2, 0.0]",
+            code="no-validation-rows",
+        )
     shares = any(info.labels is not None for info in engine.clients)
     settings = settings.model_copy(update={"clip": settings.longest})
     gradients = settings.noise or _derived("train", work, engine.clients, settings, shares)
@@ -147,7 +156,8 @@ def _derived(
     """The noise with which no client spends more than the budget on rows of this part."""
     distinct = {tuple(sorted(info.sizes.items())): info for info in clients}
     ordered = sorted(distinct.values(), key=lambda info: info.sizes["train"])
-    what = f"{work.trainings} trainings" if part == "train" else f"{work.counts} counts"
+    trainings, counts = _amounts(work)
+    what = f"{trainings} trainings" if part == "train" else f"{counts} counts"
 
     def spend(noise: float, info: ClientInfo) -> float:
         both = Noise(settings.longest, settings.noise or noise, noise)
@@ -159,6 +169,11 @@ def _derived(
         while spend(found, info) > settings.epsilon:
             found *= 1.005
     return float(np.ceil(found * 1e4) / 1e4)
+
+
+def _amounts(work: PrivateWork) -> tuple[int, int]:
+    """Trainings and counts of the whole run."""
+    return sum(part.trainings for part in work.parts), sum(part.counts for part in work.parts)
 
 
 def _planned(
@@ -176,7 +191,7 @@ def _epsilon(releases: Sequence[Release], delta: float, part: Part | None = None
 def _refuse_settings(experiment: Experiment) -> None:
     """Settings of methods for which clients would send more than the account covers."""
     table = settings_table(experiment.method)
-    covered: dict[str, Any] = {"objective": "error", "client_accuracy": False}
+    covered: dict[str, Any] = {"objective": "error", "client_accuracy": False, "reward_rows": None}
     for name, value in covered.items():
         given = getattr(experiment.settings, name, value)
         if given != value:

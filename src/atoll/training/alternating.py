@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
+from atoll.training import private
 from atoll.training.batches import Rows, bounds
 from atoll.training.networks import load, values
 from atoll.training.sgd import TrainSettings
@@ -83,10 +84,7 @@ def search_locally(
     named = dict(zip(tensors, parameters, strict=True))
     weights = [parameter for name, parameter in named.items() if name not in alphas]
     architecture = [named[name] for name in alphas]
-    weight_optimiser = torch.optim.SGD(weights, settings.lr, settings.momentum, weight_decay=settings.weight_decay)
-    architecture_optimiser = torch.optim.Adam(
-        architecture, settings.alpha_lr, betas=BETAS, weight_decay=settings.alpha_decay
-    )
+    weight_optimiser, architecture_optimiser = _optimisers(weights, architecture, settings)
     rows = Rows(*train, module, device)
     validation_batches = _endless(Rows(*validation, module, device), settings.batch, rng)
     correct, cuts = 0, bounds(len(rows), settings.batch)
@@ -102,6 +100,43 @@ def search_locally(
             correct += int((logits.detach().argmax(1) == labels).sum())
             _step(weight_optimiser, weights, functional.cross_entropy(logits, labels), settings.clip)
     return SearchOutcome(values(tensors, parameters), correct, settings.epochs * len(rows))
+
+
+def search_privately(
+    module: nn.Module,
+    tensors: Tensors,
+    alphas: tuple[str, ...],
+    train: Part,
+    validation: Part,
+    settings: Alternation,
+    steps: private.PrivateSteps,
+    alpha_steps: private.PrivateSteps,
+    rng: np.random.Generator,
+    device: str = "cpu",
+) -> Tensors:
+    """The same with noisy gradients of Poisson batches. `rng` must be secret."""
+    if settings.level != "validation":
+        raise ValueError(f"level = {settings.level!r}: alphas that follow the loss of training rows are not covered")
+    parameters = load(module, tensors)
+    named = dict(zip(tensors, parameters, strict=True))
+    weights = {name: parameter for name, parameter in named.items() if name not in alphas}
+    architecture = {name: named[name] for name in alphas}
+    weight_optimiser, architecture_optimiser = _optimisers(weights.values(), architecture.values(), settings)
+    on_training = private.NoisyGradients(module, weights, Rows(*train, module, device), steps)
+    on_validation = private.NoisyGradients(module, architecture, Rows(*validation, module, device), alpha_steps)
+    for _ in range(steps.steps):
+        _apply(architecture_optimiser, list(architecture.values()), on_validation.draw(rng))
+        _apply(weight_optimiser, list(weights.values()), on_training.draw(rng), settings.clip)
+    return values(tensors, parameters)
+
+
+def _optimisers(
+    weights: Iterable[nn.Parameter], architecture: Iterable[nn.Parameter], settings: Alternation
+) -> tuple[torch.optim.SGD, torch.optim.Adam]:
+    return (
+        torch.optim.SGD(weights, settings.lr, settings.momentum, weight_decay=settings.weight_decay),
+        torch.optim.Adam(architecture, settings.alpha_lr, betas=BETAS, weight_decay=settings.alpha_decay),
+    )
 
 
 def validation_rows(train: int, validation: int, settings: Alternation) -> int:
@@ -121,6 +156,15 @@ def _step(
 ) -> None:
     # A network of one cell has no normal cell, so the loss does not depend on the alphas of normal cells.
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    _apply(optimiser, parameters, gradients, clip)
+
+
+def _apply(
+    optimiser: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    gradients: Sequence[Tensor],
+    clip: float | None = None,
+) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     if clip is not None:

@@ -86,10 +86,13 @@ def epochs_gradient(
             gradients, own = _backward(module, parameters, *rows.take(order[start:stop]))
             torch._foreach_add_(updated, gradients, alpha=-lr)
             found = own if found is None else found + own
-    after = values(weights, parameters)
-    change = {name: (array - after[name]) / np.float32(lr) for name, array in weights.items()}
     assert found is not None  # an epoch has a batch
-    return LocalGradient(Tensors(change), found)
+    return LocalGradient(change(weights, values(weights, parameters), lr), found)
+
+
+def change(before: Tensors, after: Tensors, lr: float) -> Tensors:
+    """The sum of the gradients of plain SGD between two sets of weights."""
+    return Tensors({name: (array - after[name]) / np.float32(lr) for name, array in before.items()})
 
 
 def _backward(

@@ -23,7 +23,7 @@ from atoll.errors import ConfigError
 from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
 from atoll.spaces.choice.space import ChoiceNetwork
 from atoll.spaces.darts.cells import FactorisedReduction, GenotypeCell, MixedCell, PathCell
-from atoll.spaces.darts.space import DartsNetwork
+from atoll.spaces.darts.space import DartsNetwork, Supernet
 from atoll.spaces.layers import Conv2d, Perceptron, Residual
 from atoll.spaces.norm import AffineGroupNorm, BatchNorm, GroupNorm
 from atoll.spaces.pruned.network import Network
@@ -37,9 +37,9 @@ CHUNK = 64  # rows whose gradients are in memory at once
 # Modules that compute every row by itself. Others are refused: one that mixes rows would break the promise silently.
 ROW_BY_ROW = {
     *(nn.Linear, nn.Conv2d, Conv2d, nn.ReLU, nn.Identity, nn.Flatten, nn.MaxPool2d, nn.AdaptiveAvgPool2d, GroupNorm),
-    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, Perceptron, Residual),
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterDict, Perceptron, Residual),
     *(ChoiceNetwork, SequentialBranch, ParallelBranch),
-    *(DartsNetwork, MixedCell, PathCell, GenotypeCell, FactorisedReduction, nn.AvgPool2d, AffineGroupNorm),
+    *(DartsNetwork, Supernet, MixedCell, PathCell, GenotypeCell, FactorisedReduction, nn.AvgPool2d, AffineGroupNorm),
     *(Network, nn.Module, nn.GroupNorm),  # of `atoll.spaces.pruned`, whose operations keep rows apart
 }
 ROUNDING = 1e-6  # a clipped gradient is this much shorter, so that rounding does not make it longer than allowed
@@ -102,28 +102,15 @@ def train(
 ) -> Tensors:
     """The weights after `private.steps` noisy steps, under their names. `rng` must be secret: batches and noise are
     drawn from it. With a `key` the module is a master network, of which this path is trained."""
-    refuse_mixed_rows(module)
     parameters = load(module, weights)
-    rows = Rows(x, y, module, device)
-    limited = _clipped_sum(module, list(weights), parameters, private.clip, key)
+    named, rows = dict(zip(weights, parameters, strict=True)), Rows(x, y, module, device)
+    noisy = NoisyGradients(module, named, rows, private, key=key, augment=augment)
     updated = [parameter.detach() for parameter in parameters]
     start = [value.clone() for value in updated]
     momenta = [torch.zeros_like(value) for value in updated]
     factors = [_mask(name, masks or {}, device) for name in weights]
-    drawn = [place for _, place in sorted((name, place) for place, name in enumerate(weights))]
-    expected = private.rate * len(rows)
     for _ in range(private.steps):
-        taken = np.flatnonzero(rng.random(len(rows)) < private.rate)
-        gradients = [torch.zeros_like(value) for value in updated]
-        for first in range(0, len(taken), CHUNK):
-            index = torch.from_numpy(taken[first : first + CHUNK]).to(rows.x.device)
-            inputs, labels = rows.take(index)
-            torch._foreach_add_(gradients, limited(augment(inputs, rng), labels))
-        for place in drawn:  # by name: the order of the weights does not matter
-            gradient = gradients[place]
-            noise = rng.standard_normal(tuple(gradient.shape), dtype=np.float32)
-            gradient.add_(torch.from_numpy(noise).to(gradient.device), alpha=private.noise * private.clip)
-            gradient.div_(expected)
+        gradients = noisy.draw(rng)
         # From here on nothing looks at the rows.
         for gradient, factor in zip(gradients, factors, strict=True):
             if factor is not None:
@@ -140,18 +127,66 @@ def train(
     return values(weights, parameters)
 
 
+def gradient(
+    module: nn.Module,
+    weights: Tensors,
+    x: Array,
+    y: Array,
+    private: PrivateSteps,
+    rng: np.random.Generator,
+    device: str = "cpu",
+) -> Tensors:
+    """The noisy gradient of one Poisson batch, under the names of the weights."""
+    parameters = load(module, weights)
+    named, rows = dict(zip(weights, parameters, strict=True)), Rows(x, y, module, device)
+    noisy = NoisyGradients(module, named, rows, private)
+    found = {name: own.cpu().numpy() for name, own in zip(weights, noisy.draw(rng), strict=True)}
+    return Tensors(found)
+
+
+class NoisyGradients:
+    """The gradients of some of a network's parameters on Poisson batches of these rows: that of each row is clipped,
+    and their sum has noise. It is divided by the number of rows that are expected in a batch."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        parameters: Mapping[str, nn.Parameter],
+        rows: Rows,
+        private: PrivateSteps,
+        *,
+        key: list[int] | None = None,
+        augment: Augmentation = NO_AUGMENTATION,
+    ) -> None:
+        """`key`: of a master network the path whose parameters these are."""
+        refuse_mixed_rows(module)
+        self._parameters, self._rows, self._private, self._augment = parameters, rows, private, augment
+        names, own = list(parameters), list(parameters.values())
+        whole = len(own) == sum(1 for _ in module.parameters())
+        self._clipped: ClippedSum
+        if isinstance(module, Perceptron) and whole and key is None:
+            self._clipped = _PerceptronSum(module, {id(one): place for place, one in enumerate(own)}, private.clip)
+        else:
+            self._clipped = _AnySum(module, names, own, private.clip, key)
+
+    def draw(self, rng: np.random.Generator) -> list[Tensor]:
+        """Those of the next step, in the order of the parameters. `rng` must be secret."""
+        private, rows = self._private, self._rows
+        taken = np.flatnonzero(rng.random(len(rows)) < private.rate)
+        gradients = [torch.zeros_like(parameter.detach()) for parameter in self._parameters.values()]
+        for first in range(0, len(taken), CHUNK):
+            index = torch.from_numpy(taken[first : first + CHUNK]).to(rows.x.device)
+            inputs, labels = rows.take(index)
+            torch._foreach_add_(gradients, self._clipped(self._augment(inputs, rng), labels))
+        for _, own in sorted(zip(self._parameters, gradients, strict=True), key=lambda item: item[0]):
+            noise = rng.standard_normal(tuple(own.shape), dtype=np.float32)
+            own.add_(torch.from_numpy(noise).to(own.device), alpha=private.noise * private.clip)
+            own.div_(private.rate * len(rows))
+        return gradients
+
+
 def _mask(name: str, masks: Mapping[str, Array], device: str) -> Tensor | None:
     return torch.tensor(masks[name], dtype=torch.float32, device=device) if name in masks else None
-
-
-def _clipped_sum(
-    module: nn.Module, names: list[str], parameters: list[nn.Parameter], clip: float, key: list[int] | None
-) -> ClippedSum:
-    whole = len(parameters) == sum(1 for _ in module.parameters())
-    if isinstance(module, Perceptron) and whole and key is None:
-        order = {id(parameter): place for place, parameter in enumerate(parameters)}
-        return _PerceptronSum(module, order, clip)
-    return _AnySum(module, names, parameters, clip, key)
 
 
 class _AnySum:
@@ -170,7 +205,8 @@ class _AnySum:
 
     def __call__(self, x: Tensor, y: Tensor) -> list[Tensor]:
         own = {name: value.detach() for name, value in zip(self.names, self.parameters, strict=True)}
-        found = self.gradients(own, x, y)
+        with torch.no_grad():  # of the module's other parameters no gradient is wanted
+            found = self.gradients(own, x, y)
         each = [found[name].flatten(1) for name in self.names]
         factors = clipping(torch.stack([one.square().sum(1) for one in each]).sum(0), self.clip)
         finite = factors > 0
