@@ -240,7 +240,8 @@ def federation(data: str, name: str) -> Iterator[str]:
     try:
         for site in SITES:
             (file,) = Path("data", data).glob(f"{site}.*")
-            background.append(start("site", "join", f"{place}/bundles/{site}", "--data", str(file), "--yes"))
+            words = ("--data", str(file), "--yes", "--share-labels")  # as the presets of decnas ask for
+            background.append(start("site", "join", f"{place}/bundles/{site}", *words))
         atoll("federation", "status", place, "--wait", "300")
         yield place
     finally:

@@ -41,7 +41,9 @@ IMAGE_METHODS: dict[str, dict[str, Any]] = {
         "start_rounds": 1,
         "tune_rounds": [2],
         "groups": 2,
+        "balance": 9.0,  # any sizes: the rows per class decide the groups
         "resources": {"macs": 0.8},
+        "data": {"share_labels": True},
     },
     "fedrl": {"rounds": 3, "warmup": 1, "retrain": 1, "channels": 2, "cells": 1, "batch": 8},
     "realtime": {"rounds": 2, "population": 3, "channels": [4, 8], "batch": 8},

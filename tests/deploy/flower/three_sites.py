@@ -21,6 +21,7 @@ from deploy.flower.thread_grid import Handler, ThreadGrid
 
 ONE_AT_A_TIME = threading.Lock()
 NAMES = ("north", "south", "west")
+MIXTURES = ((0, 1, 2, 2), (0, 0, 1, 2), (0, 1, 2))  # classes of images
 
 
 def write_rows(path: Path, seed: int, rows: int = 40, shift: float = 0.0) -> None:
@@ -41,9 +42,10 @@ def write_rows(path: Path, seed: int, rows: int = 40, shift: float = 0.0) -> Non
 
 
 def write_images(path: Path, seed: int, rows: int = 40, side: int = 8) -> None:
-    """Grey images of three classes: a bright band, high, in the middle or low, in noise."""
+    """Grey images of three classes: a bright band, high, in the middle or low, in noise. Every site has its own
+    mixture of classes."""
     rng = stream(seed, "images")
-    y = np.arange(rows) % 3
+    y = np.resize(MIXTURES[seed % len(MIXTURES)], rows)
     x = rng.integers(0, 90, (rows, side, side)).astype(np.uint8)
     for row, kind in enumerate(y):
         x[row, 2 * kind : 2 * kind + 2] += 150
@@ -53,7 +55,8 @@ def write_images(path: Path, seed: int, rows: int = 40, side: int = 8) -> None:
 
 @dataclass
 class ThreeSites:
-    """`together`: a folder with all files, for the local engine. `apart`: a folder for each site."""
+    """`together`: a folder with all files, for the local engine. `apart`: a folder for each site. Those with images
+    let a run have their rows per class if it asks."""
 
     root: Path
     names: tuple[str, ...] = NAMES
@@ -69,7 +72,8 @@ class ThreeSites:
             own = self.root / "apart" / name
             (own / "data").mkdir(parents=True)
             (own / "data" / f"anything{file.suffix}").write_bytes(file.read_bytes())
-            (own / "site.toml").write_text(text_of(name, "localhost:8443"))
+            text = text_of(name, "localhost:8443")
+            (own / "site.toml").write_text(text.replace("labels = false", f"labels = {str(self.images).lower()}"))
 
     def config(self, name: str) -> dict[str, str]:
         """The facts of a site, as its worker is given them."""
