@@ -92,6 +92,8 @@ def test_a_clock_wrong_by_a_day_is_one_line_at_the_site_and_at_the_server(
     (posted,) = server.posted
     here = time.time() + drift
     junk = ["", "nonsense", f"{here} yesterday key", f"{here} {posted['flwr-timestamp']} !!"]
+    junk += [f"{here} {date} {posted['flwr-public-key']}" for date in ("2024-01-01", "2024-01-01T00:00:00")]
+    junk += [f"{odd} {posted['flwr-timestamp']} {posted['flwr-public-key']}" for odd in ("1e400", "nan", "9e99")]
     (layout.folder / proxy.REFUSED).write_text("\n".join(junk) + "\n" + 2 * refused_line(posted, here))
     refusals.look()
     assert len(said) == 1 and said[0].startswith(f"site north is refused: its clock is {words}")

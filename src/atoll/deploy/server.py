@@ -228,7 +228,7 @@ class Refusals:
 
     def look(self) -> None:
         for line in self._reader.lines():
-            with suppress(ValueError):  # anyone can send anything
+            with suppress(ValueError, TypeError, OverflowError, OSError):  # anyone can send anything
                 at, signed, key = line.split(" ")
                 own = (datetime.fromisoformat(signed) - datetime.fromtimestamp(float(at), UTC)).total_seconds()
                 if not -BEHIND < own < AHEAD:
