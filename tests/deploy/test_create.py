@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import ssl
 import stat
 from pathlib import Path
@@ -178,12 +179,52 @@ def test_one_site_gets_a_new_key_and_the_others_are_not_touched(layout: Layout) 
         create.rotate_site(layout, "c")
 
 
-def test_a_rotation_that_fails_leaves_the_old_key_valid(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_node_has_stored_outlives_a_new_key_and_a_removal(layout: Layout) -> None:
+    """A site that runs from the operator's folder, as in the tutorial: its limits, its memory, its privacy account."""
+
+    def stored(place: Path) -> list[str]:
+        return [(place / name).read_text() for name in ("site.toml", "work/privacy.jsonl", "work/runs/x.memory")]
+
+    place = layout.bundles / "b"
+    (place / "work" / "runs").mkdir(parents=True)
+    for name in ("work/privacy.jsonl", "work/runs/x.memory"):
+        (place / name).write_text("spent")
+    (place / "site.toml").write_text((place / "site.toml").read_text().replace("minutes = 60", "minutes = 5 "))
+    before, key = stored(place), (place / "site.key").read_bytes()
+    assert create.rotate_site(layout, "b") == place and stored(place) == before
+    assert (place / "site.key").read_bytes() != key and mode(place / "site.key") == 0o600
+    for number in (1, 2):
+        aside = create.remove_site(layout, "b")
+        assert aside == layout.bundles / f"b.removed-{number}" and "b" not in layout.sites
+        create.add_site(layout, "b")
+        assert stored(layout.bundles / "b.removed-1") == before and not (place / "work").exists()
+        (place / "work").mkdir()
+
+
+def test_a_site_whose_bundle_was_handed_over_gets_a_new_one(layout: Layout) -> None:
     before = layout.public_key("b").read_bytes()
-    monkeypatch.setattr(create, "write_bundle", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    shutil.rmtree(layout.bundles / "b")
+    Bundle.open(create.rotate_site(layout, "b"))
+    assert layout.public_key("b").read_bytes() != before
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_a_rotation_that_fails_leaves_the_old_key_valid(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, handed_over: bool
+) -> None:
+    before = layout.public_key("b").read_bytes()
+    key = (layout.bundles / "b" / "site.key").read_bytes()
+    if handed_over:
+        shutil.rmtree(layout.bundles / "b")
+    monkeypatch.setattr(create.certificates, "write_site_key", _full)
     with pytest.raises(OSError, match="No space"):
         create.rotate_site(layout, "b")
     assert layout.public_key("b").read_bytes() == before
+    assert handed_over or (layout.bundles / "b" / "site.key").read_bytes() == key
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_a_renewed_certificate_is_of_the_same_authority(layout: Layout) -> None:

@@ -202,13 +202,15 @@ def remove(folder: Folder, name: SiteName) -> None:
     from atoll.deploy.create import remove_site
     from atoll.deploy.layout import Layout
 
-    remove_site(Layout.open(folder), name)
+    aside = remove_site(Layout.open(folder), name)
     tell(f"site {name} is no longer part of the federation; its key is rejected from now on")
+    if aside is not None:
+        tell(f"what its node has stored here is in {aside}; delete it if nobody needs it")
 
 
 @app.command()
 def rotate(folder: Folder, name: SiteName) -> None:
-    """A new key for one site: makes its bundle again. A running server refuses the old key within seconds."""
+    """A new key for one site, in its bundle. A running server refuses the old key within seconds."""
     from atoll.deploy.create import rotate_site
     from atoll.deploy.layout import Layout
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from atoll.config import to_toml
@@ -89,22 +90,40 @@ def add_site(layout: Layout, name: str) -> Path:
     return bundle
 
 
-def remove_site(layout: Layout, name: str) -> None:
-    """Remove a site: its key is no longer valid. The name may be used again, with a new key."""
+def remove_site(layout: Layout, name: str) -> Path | None:
+    """Remove a site: its key is no longer valid. The name may be used again, with a new key.
+
+    A bundle in which a node has worked holds the site's memory and what it has spent of its privacy budget: it is moved
+    aside, and its new place is returned.
+    """
     _refuse_unknown(layout, name)
     layout.public_key(name).unlink()
-    shutil.rmtree(layout.bundles / name, ignore_errors=True)
+    bundle = layout.bundles / name
+    if not (bundle / "work").exists():
+        shutil.rmtree(bundle, ignore_errors=True)
+        return None
+    aside = next(path for number in count(1) if not (path := layout.bundles / f"{name}.removed-{number}").exists())
+    bundle.rename(aside)
+    return aside
 
 
 def rotate_site(layout: Layout, name: str) -> Path:
-    """A new key for a site, in a new bundle; the old key is no longer valid. Other sites are not touched.
+    """A new key for a site; the old one is no longer valid. A bundle that is here gets the key and stays as it is
+    otherwise, because a node may work in it. Other sites are not touched.
 
     A kill before the end leaves the old key valid: the new one is accepted with the last write.
     """
     _refuse_unknown(layout, name)
-    shutil.rmtree(layout.bundles / name, ignore_errors=True)
-    _enrol(layout, name)
-    return layout.bundles / name
+    bundle = layout.bundles / name
+    if not bundle.exists():
+        _enrol(layout, name)
+        return bundle
+    key, fresh = certificates.make_key(), bundle / ".site.key.new"
+    fresh.unlink(missing_ok=True)
+    certificates.write_site_key(fresh, key)
+    os.replace(fresh, bundle / "site.key")
+    replace_file(layout.public_key(name), certificates.public_line(key))
+    return bundle
 
 
 def _refuse_unknown(layout: Layout, name: str) -> None:
