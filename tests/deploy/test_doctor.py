@@ -96,6 +96,38 @@ def test_a_proxy_for_outgoing_connections(layout: Layout, monkeypatch: pytest.Mo
             assert proxy.removeprefix("http://") in fault.text and "403" in fault.text
 
 
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("http://proxy.example.org:abc", "bad-proxy-address", "abc"),
+        ("http://proxy.example.org:99999", "bad-proxy-address", "http://HOST:PORT"),
+        ("http://:3128", "bad-proxy-address", "no host"),
+        ("http://127.0.0.1:{port}", "server-unreachable", "127.0.0.1:{port} of HTTPS_PROXY"),
+    ],
+)
+def test_a_proxy_that_is_none(
+    layout: Layout, data: Path, monkeypatch: pytest.MonkeyPatch, address: str, code: str, words: str
+) -> None:
+    """No address, or the port of a program that does not speak HTTP."""
+
+    def greet(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listening.accept()
+                near.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                near.close()
+
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        threading.Thread(target=greet, args=(other,), daemon=True).start()
+        port = other.getsockname()[1]
+        monkeypatch.setenv("HTTPS_PROXY", address.format(port=port))
+        fault = probe("localhost", layout.port, layout.ca)
+        assert fault is not None and fault.code == code and words.format(port=port) in fault.text
+        assert wrong(layout, data) == [fault.text]
+        other.shutdown(socket.SHUT_RDWR)
+
+
 def test_a_certificate_for_another_host(layout: Layout, data: Path) -> None:
     file = layout.bundles / "a" / "site.toml"
     file.write_text(file.read_text().replace("localhost", "127.0.0.2"))

@@ -45,13 +45,15 @@ def probe(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault |
 
 
 def outgoing_proxy(host: str, port: int) -> tuple[str, int] | None:
-    """The proxy that the environment names for connections to this server."""
+    """The proxy that the environment names for connections to this server. A `ValueError` if it is no address."""
     named = getproxies()
     text = named.get("https") or named.get("all")
     if not text or proxy_bypass(f"{host}:{port}"):
         return None
     parts = urlsplit(text if "://" in text else f"http://{text}")
-    return parts.hostname or "", parts.port or 80
+    if not parts.hostname:
+        raise ValueError("it names no host")
+    return parts.hostname, parts.port or 80
 
 
 def _opened(host: str, port: int, patience: float) -> socket.socket:
@@ -68,15 +70,20 @@ def _opened(host: str, port: int, patience: float) -> socket.socket:
 def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
     """Can a connection be opened?"""
     address = join_address(host, port)
-    proxy = outgoing_proxy(host, port)
+    try:
+        proxy = outgoing_proxy(host, port)
+    except ValueError as problem:
+        text = f"HTTPS_PROXY or ALL_PROXY is not the address of a proxy ({problem}); write http://HOST:PORT"
+        return Fault("bad-proxy-address", text)
     try:
         _opened(host, port, patience).close()
     except socket.gaierror:
         name = host if proxy is None else proxy[0]
         text = f"the host name '{name}' cannot be resolved; check it, or use the server's IP address"
         return Fault("server-unreachable", text)
-    except OSError as problem:
-        why = problem.strerror or str(problem) or "no answer in time"
+    except (OSError, http.client.HTTPException) as problem:
+        spoken = isinstance(problem, http.client.HTTPException)
+        why = "what answers there is no HTTP proxy" if spoken else _words(problem)
         if proxy is not None:
             return Fault(
                 "server-unreachable",
@@ -88,6 +95,10 @@ def reach(host: str, port: int, patience: float = PATIENCE) -> Fault | None:
             f"{address} cannot be reached ({why}); is the server running, and does a firewall let this port through?",
         )
     return None
+
+
+def _words(problem: Exception) -> str:
+    return getattr(problem, "strerror", None) or str(problem) or "no answer in time"
 
 
 def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE) -> Fault | None:
@@ -102,7 +113,7 @@ def certificate_fault(host: str, port: int, ca: Path, patience: float = PATIENCE
             return None
     except ssl.SSLCertVerificationError as problem:
         return _refused(problem, address, host)
-    except (OSError, ssl.SSLError) as problem:
+    except (OSError, http.client.HTTPException) as problem:  # of the connection, of TLS, of an outgoing proxy
         why = getattr(problem, "reason", None) or problem
         return Fault("tls-failed", f"{address} does not answer with TLS ({why}); does another program use this port?")
 
