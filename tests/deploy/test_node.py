@@ -16,11 +16,13 @@ from flwr.common.config import parse_config_args
 from atoll.deploy import create, node, proxy
 from atoll.deploy import server as server_module
 from atoll.deploy.bundle import Bundle
-from atoll.deploy.control import Control
+from atoll.deploy.control import Control, status
+from atoll.deploy.flower.superlink import superlink_of
 from atoll.deploy.layout import Layout, split_address
 from atoll.deploy.node import command, run_node, worker_command
 from atoll.deploy.server import Refusals
 from atoll.errors import SiteError
+from atoll.store.lock import hold
 from deploy.web_server import certificate, web
 from deployment import free_ports, write_rows
 from refusals import refused
@@ -111,6 +113,26 @@ def test_an_expired_certificate_is_one_line_at_the_site_and_at_the_server(bundle
         run_node(bundle, write_rows(tmp_path / "rows.csv"), lambda _: None, lambda: False)
     with web(layout, old, 86_400.0), refused(SiteError, "clock-differs", "86,400 s behind"):
         run_node(bundle, write_rows(tmp_path / "rows.csv"), lambda _: None, lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("begun", "code", "named"),
+    [(-30, "certificate-expired", "renew it"), (30, "certificate-not-yet-valid", "clock is behind")],
+)
+def test_a_server_whose_certificate_is_not_valid_says_so_everywhere(
+    bundle: Bundle, begun: int, code: str, named: str
+) -> None:
+    """At its start, in `federation status`, and to a run."""
+    layout = Layout.open(bundle.folder.parent.parent)
+    path = certificate(layout, "localhost", datetime.now(UTC) + timedelta(days=begun), 10)
+    (layout.server / "server.crt").write_bytes(path.read_bytes())
+    with refused(SiteError, code, "server.crt", named):
+        server_module.serve(layout, lambda _: None, lambda: False, with_proxy=False)
+    with refused(SiteError, code, "server.crt", named):
+        superlink_of(layout.folder)
+    with hold(layout.state, "the server"):  # it expired while the server ran
+        now = status(layout)
+    assert "server.crt" in now.note and named in now.note and any("server.crt" in line for line in now.warnings)
 
 
 def test_a_certificate_is_warned_of_every_day(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

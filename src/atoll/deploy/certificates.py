@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from atoll.deploy.layout import is_address
+from atoll.deploy.layout import Layout, is_address
 from atoll.errors import SiteError
 
 AUTHORITY_DAYS = 3650
@@ -82,24 +82,40 @@ def read_certificate(path: Path) -> x509.Certificate:
         ) from None
 
 
-def validity_fault(path: Path, hint: str) -> str | None:
-    """What is wrong with a certificate's dates: it must be valid today and for 30 more days. None: nothing.
+def check_validity(path: Path, hint: str) -> str | None:
+    """A warning if a certificate expires within 30 days; a `SiteError` if it is not valid now.
 
     A slow clock makes a certificate appear to be from the future.
     """
-    try:
-        certificate = read_certificate(path)
-    except SiteError as problem:
-        return str(problem)
-    now = datetime.now(UTC)
+    certificate, now = read_certificate(path), datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
-        return f"{path} expired on {end:%Y-%m-%d}; {hint}"
+        raise SiteError(f"{path} expired on {end:%Y-%m-%d}; {hint}", code="certificate-expired")
     if now < begin:
-        return f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it"
-    if now > end - SOON:
-        return f"{path} expires on {end:%Y-%m-%d}; {hint}"
-    return None
+        raise SiteError(
+            f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: this machine's clock is behind; set it",
+            code="certificate-not-yet-valid",
+        )
+    return f"{path} expires on {end:%Y-%m-%d}; {hint}" if now > end - SOON else None
+
+
+def validity_fault(path: Path, hint: str) -> str | None:
+    """What is wrong with a certificate: it must be valid today and for 30 more days. None: nothing."""
+    try:
+        return check_validity(path, hint)
+    except SiteError as problem:
+        return str(problem)
+
+
+def of_server(layout: Layout) -> dict[Path, str]:
+    """The certificates that a federation's server needs, and what to do about one that expires."""
+    return {layout.ca: NEW_FEDERATION, layout.server / "server.crt": RENEW.format(layout.folder)}
+
+
+def refuse_invalid(layout: Layout) -> None:
+    """A `SiteError` if one of the server's certificates is not valid now: no TLS library would name it."""
+    for path, hint in of_server(layout).items():
+        check_validity(path, hint)
 
 
 def read_private_key(path: Path) -> PrivateKey:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from atoll.deploy.certificates import NEW_FEDERATION, RENEW, public_point, validity_fault
+from atoll.deploy.certificates import of_server, public_point, refuse_invalid, validity_fault
 from atoll.deploy.layout import Layout
 from atoll.errors import AtollError, SiteError
 from atoll.store.files import replace_file
@@ -103,6 +103,7 @@ class Control:
         try:
             return getattr(self._client, call)(request)
         except (httpx.HTTPError, RuntimeError, OSError) as problem:
+            refuse_invalid(self._layout)  # one that has expired meanwhile is the reason
             raise SiteError(
                 f"the SuperLink at {self._layout.superlink_address} does not answer "
                 f"({type(problem).__name__}: {problem}); start it with: atoll federation server {self._layout.folder}",
@@ -159,8 +160,7 @@ class Status:
 
 def status(layout: Layout) -> Status:
     """The state of the federation. A server that is not running is no error: the note says so."""
-    hints = {layout.ca: NEW_FEDERATION, layout.server / "server.crt": RENEW.format(layout.folder)}
-    faults = [validity_fault(path, hint) for path, hint in hints.items()]
+    faults = [validity_fault(path, hint) for path, hint in of_server(layout).items()]
     now = _status(layout)
     accounts = _accounts({str(site.hello["run"]) for site in now.sites if "run" in site.hello})
     sites = [replace(one, account=accounts.get(one.hello.get("run"), {}).get(one.name, {})) for one in now.sites]

@@ -49,8 +49,8 @@ def examine(place: Path, data: Path | None = None) -> list[Finding]:
 def _examine_server(layout: Layout) -> Iterator[Finding]:
     yield from _packages({}, "server")
     yield _proxy(layout)
-    yield _certificate(layout.ca, certificates.NEW_FEDERATION)
-    yield _certificate(layout.server / "server.crt", certificates.RENEW.format(layout.folder))
+    for path, hint in certificates.of_server(layout).items():
+        yield _certificate(path, hint)
     for name in ("ca.key", "server.key", "superexec.secret"):
         yield _private(layout.server / name)
     yield _space(layout.folder)

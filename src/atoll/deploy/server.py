@@ -42,6 +42,7 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
 
     with hold(layout.state, f"the server of {layout.folder}"):
         try:
+            certificates.refuse_invalid(layout)
             _check_ports(layout, with_proxy)
             _prepare(layout)
             _warn_of_certificates(layout, tell)
@@ -60,10 +61,7 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
 
 
 def _warn_of_certificates(layout: Layout, say: Say) -> None:
-    for path, hint in (
-        (layout.ca, certificates.NEW_FEDERATION),
-        (layout.server / "server.crt", certificates.RENEW.format(layout.folder)),
-    ):
+    for path, hint in certificates.of_server(layout).items():
         fault = certificates.validity_fault(path, hint)
         if fault:
             say(f"WARNING: {fault}")

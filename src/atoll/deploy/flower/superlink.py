@@ -152,11 +152,13 @@ def refuse_unsuited(request: Request) -> None:
 
 def superlink_of(federation: Path) -> SuperLink:
     """The SuperLink of the federation in this directory."""
+    from atoll.deploy.certificates import refuse_invalid
     from atoll.deploy.control import Control
     from atoll.deploy.layout import Layout
     from atoll.deploy.supervisor import flower_environment
 
     layout = Layout.open(federation)
+    refuse_invalid(layout)
 
     def ending(number: int) -> str | None:
         found = [run for run in Control(layout).runs() if run.id == number]
