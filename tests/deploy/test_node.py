@@ -161,6 +161,36 @@ def test_a_refused_node_with_a_wrong_clock_names_the_clock(
             run_node(bundle, write_rows(tmp_path / "rows.csv"), clock_goes_wrong, lambda: False)
 
 
+@pytest.mark.parametrize("what", ["expired", "clock", "away"])
+def test_what_goes_wrong_while_a_node_runs_is_one_line(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Flower's node tries again in silence."""
+    layout, said = Layout.open(bundle.folder.parent.parent), list[str]()
+    old = certificate(layout, "localhost", datetime.now(UTC) - timedelta(days=30), 10)
+    for name in ("command", "worker_command"):
+        monkeypatch.setattr(node, name, lambda *_: ["sleep", "60"])
+    monkeypatch.setattr(node, "LOOK", 0.0)
+    with web(layout, layout.server / "server.crt") as server:
+
+        def say(text: str) -> None:
+            said.append(text)
+            if text.startswith("starting"):
+                valid = layout.server / "server.crt" if what != "expired" else old
+                server.context.load_cert_chain(valid, layout.server / "server.key")
+                server.drift = 86_400.0 if what == "clock" else 0.0
+                server.silent = what == "away"
+            elif "still trying" in text:
+                server.context.load_cert_chain(layout.server / "server.crt", layout.server / "server.key")
+                server.drift, server.silent = 0.0, False
+
+        data = write_rows(tmp_path / "rows.csv")
+        run_node(bundle, data, say, lambda: any("can be reached again" in line for line in said))
+    words = {"expired": "has expired", "clock": "86,400 s behind", "away": "does not answer"}
+    assert words[what] in said[1] and "can be reached again" in said[2] and len(said) == 5
+    assert len(server.posted) == (what == "clock")
+
+
 def test_a_path_that_flower_cannot_take(bundle: Bundle, tmp_path: Path) -> None:
     with refused(SiteError, "bad-path", 'a"b'):
         run_node(bundle, tmp_path / 'a"b', lambda _: None, lambda: False)

@@ -18,16 +18,19 @@ from atoll.deploy.layout import Layout
 
 @dataclass
 class WebServer:
-    """How wrong its clock is, in seconds, and the headers of what was posted to it."""
+    """How wrong its clock is, in seconds, its TLS settings, and the headers of what was posted to it."""
 
     drift: float
+    context: ssl.SSLContext
+    silent: bool = False  # it closes connections without an answer
     posted: list[dict[str, str]] = field(default_factory=list)
 
 
 @contextmanager
 def web(layout: Layout, certificate: Path, drift: float = 0.0, tls: bool = True) -> Iterator[WebServer]:
     """A web server on the federation's public port, with this certificate and a clock that goes wrong by `drift` s."""
-    told = WebServer(drift)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    told = WebServer(drift, context)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -35,6 +38,8 @@ def web(layout: Layout, certificate: Path, drift: float = 0.0, tls: bool = True)
             self.do_GET()
 
         def do_GET(self) -> None:
+            if told.silent:
+                return
             self.send_response_only(403)
             self.send_header("Date", format_datetime(datetime.now(UTC) + timedelta(seconds=told.drift), usegmt=True))
             self.send_header("Content-Length", "0")
@@ -45,7 +50,6 @@ def web(layout: Layout, certificate: Path, drift: float = 0.0, tls: bool = True)
 
     server = ThreadingHTTPServer(("127.0.0.1", layout.port), Handler)
     if tls:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, layout.server / "server.key")
         # Hands are shaken in the connection's own thread: a caller who says nothing must not stop the server's loop.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)

@@ -15,7 +15,7 @@ from atoll.deploy.bundle import Bundle
 from atoll.deploy.certificates import public_line, public_point, read_private_key
 from atoll.deploy.flower import executor
 from atoll.deploy.layout import join_address, split_address
-from atoll.deploy.probe import probe, reach, show_clock
+from atoll.deploy.probe import Fault, probe, show_clock
 from atoll.deploy.supervisor import LogReader, Part, Say, flower_environment, flower_program, how
 from atoll.errors import SiteError
 from atoll.store.files import replace_file
@@ -95,8 +95,7 @@ def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
         fault = probe(host, port, bundle.ca)
         if fault is None:
             return True
-        if fault.code == "clock-differs":
-            show_clock(host, port, public_point(public_line(read_private_key(bundle.key))))
+        _show_clock(bundle, fault)
         if fault.code not in STARTING:
             raise SiteError(fault.text, code=fault.code)
         if not reported:
@@ -106,6 +105,13 @@ def _await_server(bundle: Bundle, say: Say, stop: Stop) -> bool:
     return False
 
 
+def _show_clock(bundle: Bundle, fault: Fault | None) -> None:
+    """Have the server's program name this site if its clock is wrong."""
+    if fault is not None and fault.code == "clock-differs":
+        address = split_address(bundle.site.server)
+        show_clock(*address, public_point(public_line(read_private_key(bundle.key))))
+
+
 class _Watch:
     """Keeps the node and its worker running and reports what happens to them."""
 
@@ -113,7 +119,7 @@ class _Watch:
         self.bundle, self.part, self.worker, self.say, self.patience = bundle, part, worker, say, patience
         self.address = split_address(bundle.site.server)
         self.follower = LogReader.at_end(bundle.log)
-        self.reachable = True
+        self.fault: str | None = None  # what is wrong between here and the server: a code, or `starting`
         self.connected = False  # at least once since the start
         self.exit_code = 0  # Flower's own, from the log: the system's exit codes are too small for it
         self.refused_since: float | None = None
@@ -174,11 +180,13 @@ class _Watch:
     def _look(self) -> None:
         """The node retries silently; this reports it to the site's staff."""
         self.next_look = time.monotonic() + LOOK
-        reachable = reach(*self.address) is None
-        if reachable != self.reachable:
-            address = join_address(*self.address)
-            self.say(f"{address} can be reached again" if reachable else f"{address} cannot be reached; still trying")
-        self.reachable = reachable
+        fault = probe(*self.address, self.bundle.ca)
+        _show_clock(self.bundle, fault)
+        code = None if fault is None else "starting" if fault.code in STARTING else fault.code
+        if code != self.fault:
+            again = f"{join_address(*self.address)} can be reached again"
+            self.say(again if fault is None else f"{fault.text}; still trying")
+        self.fault = code
 
 
 def _pause(seconds: float, stop: Stop) -> None:
