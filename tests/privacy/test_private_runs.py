@@ -134,7 +134,7 @@ def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:
         def client_set_aside(self, number: int, client: str, reason: str) -> None:
             self.aside.append(f"{number} {client} {reason}")
 
-        def privacy_projected(self, lines: list[str]) -> None:
+        def noted(self, lines: list[str]) -> None:
             self.lines += lines
 
     told = Told()

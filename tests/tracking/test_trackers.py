@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from atoll.cli.app import app
 from atoll.core.ledger import Account
 from atoll.errors import ConfigError
+from atoll.report.terminal import PlainProgress
+from atoll.run.loop import report_notes, report_set_aside
 from atoll.run.reader import Run, load
 from atoll.tracking import TrackedWatcher, open_trackers
 from atoll.tracking.feed import final_numbers, numbers
@@ -95,6 +99,14 @@ def test_a_tracker_that_fails_does_not_end_the_run(tmp_path: Path, where: str) -
     watcher.finish()
     assert len(said) == 1 and "the store is gone" in said[0] and watcher.places() == ["memory"]
     assert other.rounds == [1, 2, 3, 4, 5, 6] and other.ended
+
+
+def test_what_the_run_says_reaches_the_progress_behind_the_trackers(tmp_path: Path) -> None:
+    out = io.StringIO()
+    watcher = TrackedWatcher(PlainProgress(Console(file=out)), tmp_path, [], pytest.fail)
+    report_notes(watcher, ["its data is not that of its last run"])
+    report_set_aside(watcher, 3, {"south": "lies"})
+    assert "not that of its last run" in out.getvalue() and "south" in out.getvalue()
 
 
 def test_a_run_that_never_began_tracks_nothing(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from atoll.store.files import remove_temporary_files, replace_file
 
 RUN_NAME = re.compile(r"[0-9a-f]{8,64}")
 DIGEST = re.compile(r"[0-9a-f]{32}")
-REMEMBERED = 20  # data settings of which the digest of the data is known
 UNUSED_DAYS = 90  # a run without a task for this long is deleted
 
 
@@ -146,18 +145,16 @@ def run_folder(root: Path, run: str) -> Iterator[Path]:
         yield folder
 
 
-def changed_since(root: Path, settings: str, digest: str) -> str | None:
-    """The date of the last run with these data settings, if its data had another digest. This one is remembered."""
+def changed_since(root: Path, digest: str) -> str | None:
+    """The day of the last run, if its data had another digest. This one is remembered."""
     path = root / "last_data.json"
     try:
-        runs: dict[str, list[str]] = dict(json.loads(path.read_text(encoding="utf-8")))
+        before, day = map(str, json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
-        runs = {}
-    before = runs.pop(settings, [digest, ""])
-    runs[settings] = [digest, f"{datetime.now(UTC):%Y-%m-%d}"]
+        before, day = digest, ""
     root.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(dict(list(runs.items())[-REMEMBERED:])).encode())
-    return None if before[0] == digest else before[1]
+    replace_file(path, json.dumps([digest, f"{datetime.now(UTC):%Y-%m-%d}"]).encode())
+    return None if before == digest else day
 
 
 def sweep_runs(root: Path, days: float = UNUSED_DAYS) -> None:

@@ -94,7 +94,7 @@ def lacks_memory(problem: BaseException) -> bool:
 
 log = logging.getLogger("atoll")
 LONGEST = 4000  # characters of an error or a message from the server
-SAME_SETTINGS = "with the same data settings; restore it if that was not intended"
+DATA_CHANGED = "the data is not that of the last run, of {}; restore it if that was not intended"
 LOG_BYTES = 10_000_000  # after which a new log of tasks begins; the one before it is kept
 
 
@@ -199,6 +199,8 @@ class SiteNode:
     def _prepare(self, frame: bytes) -> Payload:
         """Sizes, moments for the scaling, and label counts if the site shares them. Under `[privacy]` there are no
         moments, and the counts have noise."""
+        from atoll.data.files.site import files_digest
+
         message = wire.decode(frame)
         limits, noise = self.site.limits, message.get("label_noise")
         refusal = None if limits is None else limits.check_privacy(noise is not None)
@@ -213,15 +215,15 @@ class SiteNode:
             digest = secret_digest(self.site.folder, digest)
             if labels is not None:
                 labels = self._privacy().labels(labels, noise, split_name(message, digest))
-        asked = {key: message.get(key) for key in ("data", "agreement", "seed", "label_noise")}
-        before = changed_since(self.site.folder, hashlib.sha256(wire.encode(asked)).hexdigest(), digest)
-        if before is not None:
-            log.warning("atoll: '%s': the data is not that of the run of %s %s", self.site.data, before, SAME_SETTINGS)
+        changed = changed_since(self.site.folder, files_digest(self.site.data))
+        if changed is not None:
+            log.warning("atoll: '%s': %s", self.site.data, DATA_CHANGED.format(changed))
         found = prepared.moments()
         moments = None if found is None else {"count": found.count, "mean": found.mean, "squares": found.squares}
         return {
             "error": None,
             "digest": digest,
+            "changed": changed,
             "sizes": dict(federated.sizes(self.site.name)),
             "labels": labels,
             "moments": moments,

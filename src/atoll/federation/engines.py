@@ -52,6 +52,7 @@ class Engine:
     deadline: float | None = None  # real seconds that each wait for replies lasts, where the settings have none
     journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
     real: bool = False  # clients are real sites, which draw their own noise under `[privacy]`
+    notes: Sequence[str] = ()  # lines about the clients for the user, before the first round
     own_preparation: Callable[[str], Preparation] | None = None  # of a client, for its own model, if it is known here
 
     @property

@@ -48,7 +48,7 @@ class LiveProgress:
     def client_set_aside(self, number: int, client: str, reason: str) -> None:
         self._console.print(_set_aside(number, client, reason), style="yellow", markup=False, highlight=False)
 
-    def privacy_projected(self, lines: Sequence[str]) -> None:
+    def noted(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._console.print(line, markup=False, highlight=False)
 
@@ -74,7 +74,7 @@ class PlainProgress:
     def client_set_aside(self, number: int, client: str, reason: str) -> None:
         self._console.print(_set_aside(number, client, reason), markup=False, highlight=False, soft_wrap=True)
 
-    def privacy_projected(self, lines: Sequence[str]) -> None:
+    def noted(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -22,7 +22,7 @@ from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
 from atoll.run.estimate import Estimate, Rehearsal, rehearse
-from atoll.run.loop import Loop, Watcher, report_projection
+from atoll.run.loop import Loop, Watcher, report_notes
 from atoll.run.private import plan_privacy, refuse_before_opening, with_noisy_labels
 from atoll.run.reader import Run, load
 from atoll.simulation.links import Links, links_for
@@ -74,10 +74,10 @@ def start(
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment, engine, projected = _decided(experiment, engine)
-    if projected:
-        report_projection(watcher, projected)
+    notes = [*engine.notes, *projected]
+    report_notes(watcher, notes)
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
-    manifest |= {"privacy": projected} if projected else {}
+    manifest |= {"notes": notes} if notes else {}
     with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
         try:
             _run(experiment, engine, links, manifest["run"], directory, watcher, stop)

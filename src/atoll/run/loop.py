@@ -30,8 +30,8 @@ class Watcher(Protocol):
     """An observer of the run, such as a progress bar or a log. It is called between rounds, never during one.
 
     An exception that it raises ends the run, which can be resumed. It may also have `client_set_aside(number, client,
-    reason)`: in round `number` a client was set aside for the rest of the run; and `privacy_projected(lines)`: what the
-    run will spend of its privacy budget, before the first round.
+    reason)`: in round `number` a client was set aside for the rest of the run; and `noted(lines)`: what there is to
+    know before the first round, such as what the run will spend of its privacy budget.
     """
 
     def round_done(self, number: int, rounds: int, metrics: Metrics, total: Account, seconds: float) -> None:
@@ -52,10 +52,10 @@ def report_set_aside(watcher: Watcher | None, number: int, clients: Mapping[str,
             report(number, client, reason)
 
 
-def report_projection(watcher: Watcher | None, lines: Sequence[str]) -> None:
-    """Tell a watcher what the run will spend of its privacy budget, if it wants to know."""
-    report = getattr(watcher, "privacy_projected", None)
-    if report is not None:
+def report_notes(watcher: Watcher | None, lines: Sequence[str]) -> None:
+    """Tell a watcher what there is to know before the first round, if it wants to know."""
+    report = getattr(watcher, "noted", None)
+    if report is not None and lines:
         report(lines)
 
 

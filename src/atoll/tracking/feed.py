@@ -12,7 +12,7 @@ from atoll.errors import ConfigError, RunDamaged, nearest
 from atoll.extras import require
 from atoll.run.digest import scalars
 from atoll.run.following import EventFollower
-from atoll.run.loop import Watcher
+from atoll.run.loop import Watcher, report_notes, report_set_aside
 from atoll.run.reader import Run, load
 
 KNOWN = ("tensorboard", "mlflow")
@@ -67,6 +67,12 @@ class TrackedWatcher:
         self._feed()
         if self._inner is not None:
             self._inner.round_failed(number, reason, attempt, patience)
+
+    def client_set_aside(self, number: int, client: str, reason: str) -> None:
+        report_set_aside(self._inner, number, {client: reason})
+
+    def noted(self, lines: Sequence[str]) -> None:
+        report_notes(self._inner, lines)
 
     def places(self) -> list[str]:
         """Where the trackers that have not failed can be seen."""

@@ -65,7 +65,7 @@ def test_a_run(tmp_path: Path, sites: ThreeSites) -> None:
     spent = runs[0].result["privacy"]
     assert all(0 < own["epsilon"] <= 20 for own in spent["clients"].values())
     assert not any("seed" in line for line in spent["not_covered"])
-    assert runs[0].manifest["privacy"][0].startswith("privacy: 2 trainings")
+    assert runs[0].manifest["notes"][0].startswith("privacy: 2 trainings")
     for name in sites.names:
         own = [line for line in lines(sites, name) if "releases" in line]
         charged = Counter(line["work"] for line in own if line["run"] == runs[0].manifest["run"])

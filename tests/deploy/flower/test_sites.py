@@ -13,15 +13,13 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from atoll.deploy.control import status
-from atoll.deploy.create import create_federation
 from atoll.deploy.flower import engine as flower_engine
-from atoll.deploy.flower.engine import from_last_run, kept, on_grid
+from atoll.deploy.flower.engine import on_grid
 from atoll.deploy.flower.frames import frame_of
 from atoll.deploy.flower.messages import PREPARE, TASK
 from atoll.errors import ConfigError, DataError, Paused, SiteError
 from atoll.run import launch
-from atoll.run.reader import Run, load
+from atoll.run.reader import Run
 from deploy.flower.thread_grid import ThreadGrid
 from deploy.flower.three_sites import NAMES, ThreeSites, write_images, write_rows
 from outcomes import outcome
@@ -111,31 +109,6 @@ def test_every_way_to_prepare_data_gives_the_same(tmp_path: Path, data: dict[str
     here = launch.start(sites.experiment("fedavg", "local", **options), tmp_path / "here")
     there = on_sites(sites, "fedavg", tmp_path / "there", sites.grid(), **options)
     assert outcome(there) == outcome(here)
-
-
-def test_what_is_known_of_sites_after_a_run_data_that_changed_and_an_estimate(
-    tmp_path: Path, sites: ThreeSites, caplog: pytest.LogCaptureFixture
-) -> None:
-    layout = create_federation(tmp_path / "federation", NAMES, "localhost", 9443)
-    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
-    at = experiment.engine.model_copy(update={"federation": str(layout.folder)})
-    experiment = experiment.model_copy(update={"engine": at})
-    file = sites.root / "apart" / "south" / "data" / "anything.csv"
-    for number, rows in enumerate((file.read_text(), file.read_text(), file.read_text().replace("well", "ill", 1))):
-        file.write_text(rows)
-        assert not status(layout).warnings and "is not that of" not in caplog.text
-        launch.start(experiment, tmp_path / str(number), open_engine=on_grid(sites.grid()))
-    (server,) = status(layout).warnings
-    (site,) = [record.getMessage() for record in caplog.records if "is not that of" in record.getMessage()]
-    assert server.startswith("WARNING: site south: its data is not that of its run of 20") and "restore it" in server
-    assert str(file.parent) in site and "restore it" in site
-
-    ledger = load(tmp_path / "2").result["ledger"]
-    found, _ = launch.estimate(experiment, open_engine=from_last_run)
-    assert (found.total.bytes_down, found.total.client_macs) == (ledger["bytes_down"], ledger["client_macs"])
-    shutil.rmtree(tmp_path / "2")
-    with refused(ConfigError, "estimate-on-sites", "north, south, west", "--data"):
-        launch.estimate(experiment, open_engine=from_last_run)
 
 
 # -- killed -----------------------------------------------------------------------------------------------------------
@@ -373,20 +346,6 @@ def test_a_method_that_a_site_forbids(tmp_path: Path, sites: ThreeSites) -> None
     path.write_text(path.read_text().replace('# methods = ["fedavg", "realtime"]', 'methods = ["nevofed"]'))
     text = opening_refused(sites, tmp_path)
     assert "'south'" in text and "'fedavg'" in text
-
-
-def test_label_counts_leave_only_where_the_site_allows_it(tmp_path: Path, sites: ThreeSites) -> None:
-    path = sites.root / "apart" / "north" / "site.toml"
-    path.write_text(path.read_text().replace("labels = false", "labels = true"))
-    experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4], data={"share_labels": True})
-    launch.start(experiment, tmp_path / "there", open_engine=on_grid(sites.grid()))
-    opened = kept(tmp_path / "there")
-    assert opened is not None
-    assert {info.name: info.labels is not None for info in opened.infos} == {
-        "north": True,
-        "south": False,
-        "west": False,
-    }
 
 
 def test_data_that_changes_during_a_run_is_refused(tmp_path: Path, sites: ThreeSites) -> None:

@@ -7,6 +7,7 @@ give the same numbers either way.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def open_site(place: Path, settings: DataSettings) -> ClientFiles:
             code="no-data-files",
         )
     return images
+
+
+def files_digest(place: Path) -> str:
+    """Of the bytes of the site's files, whatever a run's settings. Images are named, because folders are classes."""
+    paths = data_files(place) or ImageFolder.open(place).images
+    digest = hashlib.sha256()
+    for path in paths:
+        name = f"{path.parent.name}/{path.name}" if len(paths) > 1 else ""
+        with open(path, "rb") as file:
+            digest.update(f"{name}:{hashlib.file_digest(file, 'sha256').hexdigest()};".encode())
+    return digest.hexdigest()
 
 
 def describe(place: Path, settings: DataSettings) -> DataDescription:

@@ -24,7 +24,6 @@ from atoll.deploy.flower.opening import Opened, Opening, Record, decided_rules
 from atoll.deploy.flower.superlink import refuse_unsuited
 from atoll.deploy.flower.transport import FlowerTransport, RunContext
 from atoll.deploy.layout import Layout
-from atoll.deploy.site import SAME_SETTINGS
 from atoll.errors import ConfigError, DataError, Paused, RunDamaged, SiteError, WireError
 from atoll.federation.engines import Engine, Request
 from atoll.preparation.value import parse
@@ -70,6 +69,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
             deadline=SILENCE,
             journal=True,
             real=True,
+            notes=opened.notes,
         )
 
     return open_sites
@@ -134,18 +134,9 @@ def _expected(request: Request) -> tuple[list[str], Record]:
         path = folder / f"{site}.json"
         before = json.loads(path.read_bytes()) if path.exists() else {}
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        known = {"digest_at": at, "changed": changed(before, reported)} if "digest" in reported else {}
-        replace_file(path, json.dumps({**before, **reported, **known, "at": at}).encode())
+        replace_file(path, json.dumps({**before, **reported, "at": at}).encode())
 
     return only or layout.sites, record
-
-
-def changed(before: Payload, reported: Payload) -> str | None:
-    """What to say of a site whose data differs from that of its last run with the same data settings."""
-    if before.get("settings") != reported["settings"] or before.get("digest") == reported["digest"]:
-        return None
-    last = str(before.get("digest_at"))[:10]
-    return f"its data is not that of its run of {last} {SAME_SETTINGS}"
 
 
 def _plain(opened: Opened) -> Payload:

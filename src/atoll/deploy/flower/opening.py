@@ -15,6 +15,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from importlib.metadata import version
 
 import numpy as np
@@ -28,6 +29,7 @@ from atoll.data.rows import PreparationRules, common_statistics, completed, pool
 from atoll.data.settings import DataSettings
 from atoll.deploy.flower.messages import ANSWER, HELLO, LONGEST, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
+from atoll.deploy.site import DATA_CHANGED
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
 from atoll.preparation.value import Preparation
@@ -47,6 +49,7 @@ class Opened:
     infos: list[ClientInfo]
     preparations: dict[str, Payload]  # site -> what each of its tasks carries, so that its data can be prepared again
     refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # for the user, before the first round
 
     @property
     def schema(self) -> Schema:
@@ -75,6 +78,7 @@ class Opening:
         self._hello_frame = wire.encode({"data": self._data, "method": request.method, "private": self._private})
         self.nodes = Nodes(grid, greeting=self._hello_frame)
         self.refused: dict[str, str] = {}
+        self._changed: dict[str, str] = {}  # site -> what to say of its data, which is not that of its last run
 
     def run(self, expected: Sequence[str]) -> Opened:
         """Ask the expected sites; without any, all that are connected. Too few of them are a `SiteError`."""
@@ -137,6 +141,8 @@ class Opening:
             try:
                 first = next(iter(answers.values()), None)
                 answers[site] = _checked_preparation(answer, form, first, self._private)
+                if answer["changed"] is not None:
+                    self._changed[site] = DATA_CHANGED.format(answer["changed"])
             except DataError as problem:
                 self._refuse({site: str(problem)})
         return answers
@@ -162,16 +168,20 @@ class Opening:
             "deviation": scaling.deviation,
             "private": self._private,
         }
-        asked = {key: common[key] for key in ("data", "agreement", "seed", "private")}
-        settings = hashlib.sha256(wire.encode(asked)).hexdigest()
         infos, preparations = [], {}
         for site, answer in answers.items():
             labels = None if answer["labels"] is None else tuple(answer["labels"])
             infos.append(ClientInfo(site, {part: answer["sizes"][part] for part in PARTS}, schema, labels))
             preparations[site] = {**common, "digest": answer["digest"]}
-            found = {"sizes": answer["sizes"], "digest": answer["digest"], "settings": settings}
-            self._record(site, found | {"refused": None})
-        return Opened(preparation, infos, preparations, dict(self.refused))
+            self._record(site, {"sizes": answer["sizes"], "changed": self._changed.get(site), "refused": None})
+        notes = [f"WARNING: site {site}: {text}" for site, text in self._changed.items() if site in answers]
+        withheld = [info.name for info in infos if info.labels is None]
+        if self._request.data.share_labels and withheld:
+            notes.append(
+                f"{', '.join(withheld)}: rows per class stay at the site (share.labels), so the run goes on without "
+                "them; its result is another one than that of the same files in one place"
+            )
+        return Opened(preparation, infos, preparations, dict(self.refused), notes)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -250,6 +260,7 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
         ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2
         labels, inputs = answer["labels"], form.preparation.row_schema.shape[0]
         ok = ok and isinstance(answer["digest"], str)
+        ok = ok and (answer["changed"] is None or bool(date.fromisoformat(answer["changed"])))
         if labels is not None:
             ok = ok and len(labels) == len(form.classes) and all(type(count) is int for count in labels)
             ok = ok and min(labels) >= 0 and (private or sum(labels) == sizes["train"]) and max(labels) <= 2**40

@@ -22,7 +22,7 @@ from atoll.errors import AtollError, ConfigError, Paused, SiteError
 from atoll.extras import require
 from atoll.federation.engines import Request
 from atoll.run.launch import Stop
-from atoll.run.loop import Watcher, report_projection, report_set_aside
+from atoll.run.loop import Watcher, report_notes, report_set_aside
 from atoll.run.reader import Run, load
 from atoll.store.files import replace_file
 
@@ -249,7 +249,7 @@ class _Follower:
     def __init__(self, out: Path, watcher: Watcher | None, seen: int) -> None:
         """`seen`: how many events the run directory has already."""
         self._out, self._watcher, self._seen = out, watcher, seen
-        self._projected = seen > 0  # whether the watcher knows what a run under `[privacy]` will spend
+        self._noted = seen > 0  # whether the watcher knows what there is to know before the first round
         self._experiment: Experiment | None = None
 
     def look(self) -> None:
@@ -257,9 +257,9 @@ class _Follower:
             return
         run = Run(self._out)
         events = run.history
-        if not self._projected:
-            self._projected = True
-            report_projection(self._watcher, run.manifest.get("privacy", []))
+        if not self._noted:
+            self._noted = True
+            report_notes(self._watcher, run.manifest.get("notes", []))
         if len(events) <= self._seen:
             return
         if self._experiment is None:
