@@ -30,9 +30,9 @@ class PickMetrics(TypedDict, total=False):
 class FrontMetrics(TypedDict, total=False):
     """Networks that no other one beats in all objectives."""
 
-    phase: Literal["search", "final"]  # final: the training of the picks from scratch
+    phase: Literal["search", "final"]  # final: the training of the picks, from scratch (offline) or with what they have
     error: float  # the lowest
-    hypervolume: float | None
+    hypervolume: float | None  # of the search; in the phase `final`, of its last round
     front: list[list[Any]]  # of each network its name and its objectives, by rising error
     objectives: list[str]  # what these are; without it, those of the setting `objectives`
     high: PickMetrics

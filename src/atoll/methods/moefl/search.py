@@ -145,7 +145,7 @@ class Moefl(Method[MoeflState]):
             finished=[],
             best=[],
         )
-        return new, self._metrics(state.generation, survivors, measured, federation)
+        return new, self._metrics(state.generation, survivors, measured, survivors, federation)
 
     def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         infos = {info.name: info for info in federation.clients()}
@@ -171,7 +171,8 @@ class Moefl(Method[MoeflState]):
             finished=[one.to_plain() for one in measured],
             best=[one.to_plain() for one in best],
         )
-        metrics = self._metrics(state.generation - 1, best, measured, federation, final=True)
+        population = _individuals(state.parents, measured=True)
+        metrics = self._metrics(state.generation - 1, best, measured, population, federation, final=True)
         return new, {"phase": "final", **metrics}
 
     def _finalists(self, survivors: Sequence[Individual]) -> list[Individual]:
@@ -372,6 +373,7 @@ class Moefl(Method[MoeflState]):
         generation: int,
         survivors: Sequence[Individual],
         measured: Sequence[Individual],
+        population: Sequence[Individual],  # of the last round of the search, whose hypervolume is reported
         federation: Federation,
         final: bool = False,
     ) -> Metrics:
@@ -384,7 +386,7 @@ class Moefl(Method[MoeflState]):
             "generation": generation,
             "in_training": len(measured),
             "error": float(table[front[0], 0]),
-            "hypervolume": nsga2.hypervolume(table, [1.0, self.standard]),
+            "hypervolume": nsga2.hypervolume(table_of(population), [1.0, self.standard]),
             "objectives": ["error", "connections"],
             "front": [[survivors[i].model.name, *table[i].tolist()] for i in front],
             "measured": [[one.model.name, *(one.objectives or ())] for one in measured],
