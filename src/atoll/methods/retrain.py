@@ -177,7 +177,8 @@ class Retrain(Method[RetrainState]):
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network after the last round and, as NAME-best, after its best round by validation error if that was
-        an earlier one; `high` is the one of the lowest error."""
+        an earlier one. `high` is the one of the lowest validation error or, where that is not measured, the first: test
+        rows choose nothing."""
         trained, everyone = self._models(state), federation.clients()
         validation = self._validated(trained, everyone, federation)
         bests = [
@@ -190,7 +191,7 @@ class Retrain(Method[RetrainState]):
         test = count_tests(federation, trained, {name: counts.test for name, counts in validation.items()})
         ready = calibrated_each(federation, [(one.architecture, one.whole(), everyone) for one in trained])
         rows = {one.name: _metrics(one, validation, test) for one in trained}
-        best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
+        best = min(trained, key=lambda one: rows[one.name].get("error", 1.0)).name
         candidates = []
         for one, statistics in zip(trained, ready, strict=True):
             cost = spaces.cost(one.architecture)
