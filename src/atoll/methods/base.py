@@ -146,7 +146,9 @@ class Method(ABC, Generic[StateT]):
 
     @abstractmethod
     def step(self, state: StateT, federation: Federation, rng: Generator) -> tuple[StateT, Metrics]:
-        """One communication round. `metrics["error"]` is what a progress bar shows."""
+        """One communication round. `metrics["error"]` is what a progress bar shows and stop rules read: only where this
+        round has measured it. `metrics["phase"]` names the part of the run, where errors of several are not comparable.
+        """
 
     @abstractmethod
     def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:

@@ -125,7 +125,7 @@ class Moefl(Method[MoeflState]):
                 finished=[],
                 best=[],
             )
-            return new, self._under_way(state, training)
+            return new, {"generation": state.generation, "in_training": len(training)}
 
         measured = self._measure(training, federation, leave_out=state.checkers)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
@@ -362,11 +362,6 @@ class Moefl(Method[MoeflState]):
         return measured
 
     # -- what the report shows -----------------------------------------------------------------------------------------
-
-    def _under_way(self, state: MoeflState, training: Sequence[Individual]) -> Metrics:
-        metrics: Metrics = {"generation": state.generation, "in_training": len(training)}
-        known = [plain["objectives"][0] for plain in state.parents if plain["objectives"]]
-        return metrics | ({"error": min(known)} if known else {})
 
     def _metrics(
         self,
