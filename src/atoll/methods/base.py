@@ -154,6 +154,11 @@ class Method(ABC, Generic[StateT]):
     def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:
         """What the search found, ready for use. `measured` makes a candidate of one trained network."""
 
+    @property
+    def measured_on(self) -> str:
+        """The rows that the errors of its rounds are about, in words for charts."""
+        return "validation rows"
+
     def done(self, state: StateT) -> bool:
         """Whether the search is over. Default: after `config.rounds` rounds."""
         rounds_done: int = state.round  # type: ignore[attr-defined]

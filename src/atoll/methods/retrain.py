@@ -139,6 +139,10 @@ class Retrain(Method[RetrainState]):
         extras = config.extras() | ({"with_validation": True} if config.with_validation else {})
         self.training = LocalTraining(**own, cosine=cosine, extras=extras)
 
+    @property
+    def measured_on(self) -> str:
+        return "test rows" if self.config.with_validation else "validation rows"
+
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
         seed = int(rng.integers(2**62))

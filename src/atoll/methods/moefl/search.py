@@ -80,6 +80,10 @@ class Moefl(Method[MoeflState]):
         extras = config.extras()
         self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
 
+    @property
+    def measured_on(self) -> str:
+        return f"{self.config.fitness} rows"
+
     def init(self, federation: Federation, rng: Generator) -> MoeflState:
         part = self.config.fitness
         holders = federation.test_holders() if part == "test" else federation.clients()
