@@ -38,6 +38,7 @@ def test_cut_in_the_closing_phase_and_in_what_was_added(method: str, tmp_path: P
     settings, data = SETTINGS[method], made_table(clients=3, rows=16)
     whole = atoll.search(method, data, out=tmp_path / "whole", workers=0, **settings)
     assert [event["metrics"].get("phase", "search") for event in whole.rounds] == ["search"] * 4 + ["final"] * 2
+    assert whole.result["hypervolume"] == whole.rounds[3]["metrics"]["hypervolume"], "that of the search"
     with pytest.raises(KeyboardInterrupt):
         atoll.search(method, data, out=tmp_path / "cut", workers=0, watcher=Cut(5), **settings)
     again = atoll.resume(tmp_path / "cut", data=data)

@@ -16,6 +16,7 @@ from atoll.methods.retrain import Retrain, RetrainConfig
 from atoll.rng import stream
 from atoll.run.reader import Run, load
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table
+from methods.two_blocks import Script, client
 from refusals import refused
 
 SPARSE: dict[str, Any] = {
@@ -81,6 +82,17 @@ def test_the_best_round_by_validation_is_handed_over_too() -> None:
     assert (last.id, last.picks, best.id, best.picks) == ("one", ["one"], "one-best", ["one-best", "high"])
     assert best.weights.whole_digest() == states[1].networks["one"].whole_digest()
     assert best.objectives["error"] == pytest.approx(0.1) and last.objectives["error"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(("with_validation", "high"), [(False, "two"), (True, "one")])
+def test_test_rows_choose_no_network(with_validation: bool, high: str) -> None:
+    """The second network is right on more rows; without validation rows nothing is known of it that may choose."""
+    federation = Script([client("a", test=10)], correct=lambda task: [9 if ":two:" in task.id else 4])
+    config = RetrainConfig(rounds=1, networks={"one": FIXED, "two": FIXED}, with_validation=with_validation)
+    method = Retrain(config, federation.clients()[0].schema)
+    found = method.results(method.init(federation, stream(1, "init")), federation, stream(1, "results"))
+    assert [one.id for one in found if "high" in one.picks] == [high]
+    assert all("test_error" in one.objectives for one in found)
 
 
 def searched(method: str, data: Federated, folder: Path, **settings: Any) -> Run:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from atoll.cli.app import app
 from atoll.errors import ConfigError
+from atoll.methods import find_method
 from atoll.report.comparison.clients import worst_tenth
 from atoll.report.comparison.fronts import (
     CommonScale,
@@ -34,6 +35,8 @@ from atoll.report.html.comparison.page import comparison_page
 from atoll.report.html.comparison.words import budget_share, budget_words, enough_seeds, in_short
 from atoll.report.statistics import holm, sign_flip_p
 from atoll.rng import stream
+from atoll.run.metrics import measured_on
+from atoll.testing import made_table
 from page_runs import CHOICE, FIXED, candidate, event, write_run
 from refusals import refused
 
@@ -145,6 +148,31 @@ def test_the_page_has_all_of_it(tmp_path: Path) -> None:
         assert words in text, words
     assert text.count("data-view=") == 4, "MACs, bytes, rounds, seconds of the machine"
     assert len(text.encode()) < 1_000_000
+
+
+def test_the_page_says_which_rows_the_curves_are_about(tmp_path: Path) -> None:
+    assert "It is measured on validation rows." in comparison_page(two_methods(tmp_path, seeds=2))
+    for path in tmp_path.glob("realtime/*/manifest.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "measured_on": "training rows"}))
+    text = comparison_page(compare_runs([tmp_path]))
+    assert "Measured on validation rows: fedavg; on training rows: realtime." in text
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "rows"),
+    [
+        ("fedavg", {}, "validation rows"),
+        ("nevofed", {}, "the clients' own training rows"),
+        ("moefl", {"fitness_rounds": 1, "fitness": "test"}, "test rows"),
+        ("retrain", {"with_validation": True}, "test rows"),
+    ],
+)
+def test_methods_name_the_rows_of_their_errors(method: str, settings: dict[str, Any], rows: str) -> None:
+    found, schema = find_method(method), made_table().schema
+    words = found(found.Config(rounds=1, **settings).fitted(schema, 3), schema).measured_on
+    clients = {"a": {"train": 6, "validation": 2}}
+    assert words == rows == measured_on({"measured_on": words, "clients": clients})
+    assert measured_on({"measured_on": "validation rows", "clients": {"a": {"train": 6, "test": 2}}}) == "test rows"
 
 
 def test_settings_that_differ_are_said(tmp_path: Path) -> None:

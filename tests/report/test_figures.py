@@ -48,7 +48,7 @@ def test_an_offline_search_shows_its_training_from_scratch(offline: Run, searche
     figures = drawn(draw_figures([searched.path, offline.path], out=tmp_path / "out", file_format="svg"))
     assert {"front", "rounds", "hypervolume", "training"} == set(figures)
     assert {"High, 3 k MACs", "Knee, 3 k MACs", "round of the final training"} <= words(figures["training"])
-    assert {"searched, High", "offline, Knee, validation", "offline: final training"} <= words(figures["rounds"])
+    assert {"searched, High", "offline, Knee, validation rows", "offline: final training"} <= words(figures["rounds"])
 
 
 def test_three_objectives_are_two_panels(made_run: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 import atoll
 from atoll import spaces
 from atoll.cli.app import app
-from atoll.config import read_file
+from atoll.config import read_file, to_toml
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.run.baselines import (
     Rival,
@@ -70,12 +71,12 @@ def test_a_rival_of_equal_macs_is_the_widest_that_fits() -> None:
 
 
 def test_the_learning_rate_is_chosen_once_and_runs_are_used_again(search: Run, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"rates": [1e-6, 0.1], "wanted": ["logistic"]}
-    ((name, tuned, runs, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
-    assert name == "logistic" and tuned is not None and tuned.rate == 0.1 and tuned.macs > 0
+    options: dict[str, Any] = {"rates": [1e-6, 0.1], "wanted": ["like-high"]}
+    ((name, tuned, runs, *_),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
+    assert name == "like-high" and tuned is not None and tuned.rate == 0.1 and tuned.macs > 0
     assert [run.manifest["seed"] for run in runs] == [1, 2]
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    ((_, again, _, _),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
+    ((_, again, *_),) = run_rivals({1: search, 2: search}, tmp_path / "out", **options)
     assert again == tuned
     assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
 
@@ -85,9 +86,9 @@ def test_each_seed_gets_the_budget_of_its_own_search(search: Run, tmp_path: Path
     longer = atoll.search(
         "realtime", {"name": "wine"}, out=tmp_path / "longer", rounds=9, workers=0, settings=settings, widths=[16, 8]
     )
-    ((_, _, runs, _),) = run_rivals({1: search, 2: longer}, tmp_path / "out", rates=[0.1], wanted=["logistic"])
+    ((_, _, runs, *_),) = run_rivals({1: search, 2: longer}, tmp_path / "out", rates=[0.1], wanted=["standard"])
     budgets = [one.result["ledger"]["client_macs"] for one in (search, longer)]
-    shares = [RivalRuns("logistic", None, [run]).cost_share({1: search, 2: longer}) for run in runs]
+    shares = [RivalRuns("standard", None, [run]).cost_share({1: search, 2: longer}) for run in runs]
     assert all(0.5 < share <= 1.02 for share in shares)
     for run, budget in zip(runs, budgets, strict=True):
         spent = run.result["ledger"]["client_macs"]
@@ -98,9 +99,11 @@ def test_each_seed_gets_the_budget_of_its_own_search(search: Run, tmp_path: Path
 class Edited(Run):
     """A run whose result is not what its file says."""
 
-    def __init__(self, run: Run, macs: int | None = None, budget: int | None = None) -> None:
+    def __init__(
+        self, run: Run, macs: int | None = None, budget: int | None = None, stopped: str | None = None
+    ) -> None:
         super().__init__(run.path)
-        self._macs, self._budget = macs, budget
+        self._macs, self._budget, self._stopped = macs, budget, stopped
 
     @property
     def result(self) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class Edited(Run):
         for candidate in found["candidates"]:
             candidate["objectives"]["macs"] = self._macs or candidate["objectives"]["macs"]
         found["ledger"]["client_macs"] = self._budget or found["ledger"]["client_macs"]
-        return found
+        return found | {"stopped": self._stopped}
 
 
 def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Run, tmp_path: Path) -> None:
@@ -118,12 +121,17 @@ def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Ru
     assert "smallest has 17" in found["like-high"] and found["standard"] == ""
     with refused(ConfigError, "no-rival-small-enough", "5 MACs", 17):
         rivals_of(tiny, wanted=["standard", "like-high"])
-    poor = Edited(search, budget=1000)
-    with refused(ConfigError, "budget-too-small", "1,000", search.path):
+    shutil.copytree(search.path, tmp_path / "poor")
+    poor = Edited(load(tmp_path / "poor"), budget=1000)
+    with refused(ConfigError, "budget-too-small", "1,000", poor.path):
         rivals_of(poor, wanted=["standard"])
-    outcomes = list(run_rivals({1: poor}, tmp_path / "out", rates=[0.1]))
-    assert [one.name for one in outcomes if one.problem] == ["standard", "like-high", "like-knee", "logistic"]
-    assert [len(one.runs) for one in outcomes] == [0, 0, 0, 0, 1], "random search has the rounds of the search"
+    outcomes = run_rivals({1: poor, 2: search}, tmp_path / "out", rates=[0.1])
+    problems = [next(outcomes) for _ in range(4)]
+    assert [one.name for one in problems] == ["standard", "like-high", "like-knee", "logistic"]
+    assert all(one.problem and one.without == (poor.path,) and not one.runs for one in problems)
+    assert not (tmp_path / "out").exists(), "what is left out is said before anything is trained"
+    first = next(outcomes)
+    assert first.name == "standard" and [run.manifest["seed"] for run in first.runs] == [2], "seed 2 has this rival"
 
 
 def test_regularisers_are_those_of_the_search(tmp_path: Path) -> None:
@@ -132,6 +140,50 @@ def test_regularisers_are_those_of_the_search(tmp_path: Path) -> None:
     run = atoll.search("realtime", "wine", out=tmp_path / "run", **options, **own)
     (rival,) = rivals_of(run, wanted=["standard"])
     assert rival.raw["retrain"].items() >= own.items()
+
+
+def test_rivals_have_the_tables_of_the_search(search: Run, tmp_path: Path) -> None:
+    """All but `[stop]`, and what of `[robust]` is about choosing between networks."""
+    config = {**read_file(search.path / "config.toml"), "stop": {"macs": 10**6}, "patience": 5}
+    config |= {"robust": {"models": "median", "confirm": True}, "faults": {"rule": [{"kind": "nan"}]}}
+    config |= {"simulation": {"latency": 0.5}}
+    shutil.copytree(search.path, tmp_path / "run")
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config))
+    cut = Edited(load(tmp_path / "run"), stopped="stop.macs")
+    found = {rival.name: rival.raw for rival in rivals_of(cut, wanted=["logistic", "random"])}
+    for raw in found.values():
+        assert all(raw[name] == config[name] for name in ("seed", "patience", "data", "simulation", "faults"))
+    assert "stop" not in found["logistic"] and found["logistic"]["robust"] == {"models": "median"}
+    assert found["random"]["stop"] == {"rounds": 4} and found["random"]["robust"] == config["robust"]
+
+
+def test_a_shorter_run_for_the_choice_of_a_rate_keeps_its_phases() -> None:
+    """The run of 9 rounds was cut after 7; a third of both."""
+    raw = {"method": "offline", "data": {"name": "wine"}, "offline": {"rounds": 9, "generations": 6}}
+    shorter = Rival("random", {**raw, "stop": {"rounds": 7}}).experiment(0.1, share=1 / 3)
+    settings: Any = shorter.settings
+    assert (settings.rounds, settings.generations, shorter.stop.rounds) == (3, 2, 2)
+    closing = {"method": "realtime", "data": {"name": "wine"}, "realtime": {"rounds": 4, "finish": 0.7}}
+    assert Rival("random", closing).experiment(0.1, share=1 / 3).settings.rounds == 2, "one round is left to search"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "rival"),
+    [
+        ("nevofed", {"rounds": 1, "population": 10, "refine": 0.0, "polish": 0.0}, "fine-tuned"),
+        ("offline", {"rounds": 4, "generations": 2, "population": 2, "widths": [4, 4], "epochs": 1}, "random"),
+    ],
+)
+def test_the_command_chooses_a_rate_for_runs_with_phases(
+    method: str, options: dict[str, Any], rival: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = atoll.search(method, "wine", out=tmp_path / "run", workers=0, settings={"data": {"clients": 3}}, **options)
+    monkeypatch.setattr("atoll.run.reader.load", lambda path: Edited(run, budget=2_500_000))
+    words = ["--rivals", rival, "--rates", "0.03,0.1", "--out", str(tmp_path / "rivals"), "--quiet", "--workers", "0"]
+    done = CliRunner().invoke(app, ["baselines", str(run.path), *words])
+    assert done.exit_code == 0, done.output
+    lengths = [run.result["rounds"] for run in (load(path.parent) for path in tmp_path.glob("rivals/**/config.toml"))]
+    assert sorted(lengths) == [2, 2, {"nevofed": 3, "offline": 4}[method]]
 
 
 def test_rivals_of_nevofed_use_its_budget(tmp_path: Path) -> None:
@@ -164,6 +216,9 @@ def test_the_standard_of_moefl_appears_twice(tmp_path: Path) -> None:
     assert found["standard"].rate is None and found["paper"].rate == 0.1
     networks = [one.raw["retrain"]["networks"][name] for name, one in found.items()]
     assert networks[0] == networks[1] and networks[0]["hidden"] == [200, 200]
+    (logistic,) = rivals_of(rich, wanted=["logistic"])
+    network = logistic.raw["retrain"]["networks"]["logistic"]
+    assert network == networks[0] | {"hidden": []}, "it starts by the rule of sparse networks, too"
 
 
 def test_a_convolutional_rival_has_fewer_filters_too() -> None:

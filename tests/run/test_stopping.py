@@ -31,13 +31,38 @@ def test_rules_by_hand(rules: dict[str, Any], stops: list[int]) -> None:
     """Six rounds: errors fall and then stand; each sends 100 bytes, computes 1,000 MACs and takes 10 seconds."""
     progress, found = Progress(), []
     for number, error in enumerate([0.5, 0.3, 0.1, 0.05, 0.05, 0.06], start=1):
-        progress = progress.after(error)
+        progress = progress.after({"error": error})
         total = Account(bytes_up=100 * number, client_macs=1000 * number)
         reason = reason_to_stop(StopSettings(**rules), number, {"error": error}, progress, total, 10.0 * number)
         if reason is not None:
             assert next(iter(rules)) in reason
             found.append(number)
     assert found == stops
+
+
+def test_a_plateau_begins_again_in_another_phase() -> None:
+    """Rounds that measure nothing do not count; soft counts have a larger error than those before."""
+    rounds: list[dict[str, Any]] = [{"error": 0.1}, {}, {"error": 0.1}, {"phase": "refine", "error": 0.4}]
+    rounds += [{"phase": "refine"}, {"phase": "refine", "error": 0.4}, {"phase": "refine", "error": 0.3}]
+    progress, waited = Progress(), []
+    for metrics in rounds:
+        progress = progress.after(metrics)
+        waited.append((progress.best, progress.waited))
+    assert waited == [(0.1, 0), (0.1, 0), (0.1, 1), (0.4, 0), (0.4, 0), (0.4, 1), (0.3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("moefl", {"rounds": 4, "fitness_rounds": 2, "finish": 0.0, "population": 2, "epochs": 1, "batch": 8}),
+        ("nevofed", {"rounds": 3, "population": 8, "refine": 0.7, "refine_population": 8, "polish": 0.0}),
+    ],
+)
+def test_no_plateau_before_anything_new_is_measured(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """moefl: two generations of two rounds; nevofed: a round of islands and two of refinement."""
+    stop = {"stop": {"plateau": 1}}
+    run = atoll.search(method, made_table(), out=tmp_path / "run", workers=0, settings=stop, **settings)
+    assert (run.result["rounds"], run.result["stopped"]) == (settings["rounds"], None)
 
 
 def test_a_run_stops_and_says_why(tmp_path: Path) -> None:

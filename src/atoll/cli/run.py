@@ -286,7 +286,8 @@ def baselines(
             watch=watching.options,
         ):
             if found.problem:
-                tell(f"{found.name}: left out: {found.problem}")
+                where = ", ".join(map(str, found.without))
+                tell(f"{found.name}: left out for {where}: {found.problem}")
                 continue
             tuned, count = found.tuned, len(found.runs)
             rate = "" if tuned is None else f", learning rate {tuned.rate:g} of {rates} ({tuned.macs / 1e9:,.0f} GMAC)"

@@ -6,6 +6,7 @@ run's own events, so a resumed run stops where an uninterrupted one does; minute
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class StopSettings(BaseModel):
 
     rounds: int | None = Field(default=None, ge=1)  # fewer than the method's own, which schedules are made for
     accuracy: float | None = Field(default=None, gt=0, le=1)  # 1 minus the round's error, see docs/guide.md
-    plateau: int | None = Field(default=None, ge=1)  # rounds in a row without a lower error of the round
+    plateau: int | None = Field(default=None, ge=1)  # rounds in a row that measure an error, but no lower one
     upload: int | None = Field(default=None, ge=1)  # bytes that all clients together have sent
     macs: int | None = Field(default=None, ge=1)  # that all clients together have computed
     minutes: float | None = Field(default=None, gt=0)  # of wall-clock time
@@ -32,16 +33,22 @@ class StopSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Progress:
-    """The lowest error so far, and for how many rounds it has not fallen. A checkpoint holds it."""
+    """The lowest error of this phase so far, and for how many measurements it has not fallen. A checkpoint holds it.
+
+    Another phase measures something else, so it begins again.
+    """
 
     best: float = 1.0
     waited: int = 0
+    phase: str | None = None
 
-    def after(self, error: float | None) -> Progress:
+    def after(self, metrics: Mapping[str, Any]) -> Progress:
+        error, phase = metrics.get("error"), metrics.get("phase")
         if error is None:
             return self
-        lower = error < self.best - NOTICEABLE
-        return Progress(error if lower else self.best, 0 if lower else self.waited + 1)
+        before = self if phase == self.phase else Progress()
+        lower = error < before.best - NOTICEABLE
+        return Progress(error if lower else before.best, 0 if lower else before.waited + 1, phase)
 
 
 def reason_to_stop(

@@ -146,11 +146,18 @@ class Method(ABC, Generic[StateT]):
 
     @abstractmethod
     def step(self, state: StateT, federation: Federation, rng: Generator) -> tuple[StateT, Metrics]:
-        """One communication round. `metrics["error"]` is what a progress bar shows."""
+        """One communication round. `metrics["error"]` is what a progress bar shows and stop rules read: only where this
+        round has measured it. `metrics["phase"]` names the part of the run, where errors of several are not comparable.
+        """
 
     @abstractmethod
     def results(self, state: StateT, federation: Federation, rng: Generator) -> list[Candidate]:
         """What the search found, ready for use. `measured` makes a candidate of one trained network."""
+
+    @property
+    def measured_on(self) -> str:
+        """The rows that the errors of its rounds are about, in words for charts."""
+        return "validation rows"
 
     def done(self, state: StateT) -> bool:
         """Whether the search is over. Default: after `config.rounds` rounds."""

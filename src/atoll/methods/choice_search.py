@@ -347,14 +347,16 @@ class ChoiceSearch(Method[StateT]):
         self,
         keys: Sequence[Key],
         objectives: Sequence[Sequence[float]],
+        population: Sequence[Sequence[float]],
         federation: Federation,
     ) -> Metrics:
-        """What every round's event reports of these networks: the lowest error, hypervolume, front, High and Knee."""
+        """What every round's event reports of these networks: the lowest error, front, High and Knee; and the
+        hypervolume of the `population`, the objectives of the last round of the search."""
         values = np.array(self.pickable(keys, objectives))
-        whole = choice.cost(self.architecture)
-        reference = self.values(1.0, whole, federation.clients())
         front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
-        metrics: Metrics = {"error": front[0][1], "hypervolume": nsga2.hypervolume(values, reference), "front": front}
+        reference = self.values(1.0, choice.cost(self.architecture), federation.clients())
+        hypervolume = nsga2.hypervolume(np.array(population), reference)
+        metrics: Metrics = {"error": front[0][1], "hypervolume": hypervolume, "front": front}
         for pick, i in picked(values).items():
             metrics[pick] = self.network_metrics(keys[i], objectives[i][0])
         return metrics

@@ -160,7 +160,8 @@ class Offline(ChoiceSearch[OfflineState]):
             )
         survivors = nsga2.select(objectives, min(self.population, len(keys)), self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
-        metrics = {"phase": "search", **self.front_metrics(parents, values, federation), "untrained": untrained}
+        front = self.front_metrics(parents, values, self.pickable(parents, values), federation)
+        metrics = {"phase": "search", **front, "untrained": untrained}
         return OfflineState(state.round + 1, parents, values, {}), metrics
 
     def _fresh(self, key: Key, rng: Generator) -> Tensors:
@@ -239,13 +240,12 @@ class Offline(ChoiceSearch[OfflineState]):
         tested: Mapping[str, float],
         federation: Federation,
     ) -> Metrics:
-        """Error and test error of each, for its learning curve; front and hypervolume are those of the trained two."""
+        """Error and test error of each, for its learning curve; the front is that of the trained two."""
         keys = [key_from_name(one.name) for one in models]
         rows = [values[one.name] for one in models]
-        metrics = {"phase": "final", **self.front_metrics(keys, rows, federation)}
-        for pick, key in picked_after(
-            keys, rows, picked_keys(state.parents, self.pickable(state.parents, state.objectives))
-        ).items():
+        population = self.pickable(state.parents, state.objectives)
+        metrics = {"phase": "final", **self.front_metrics(keys, rows, population, federation)}
+        for pick, key in picked_after(keys, rows, picked_keys(state.parents, population)).items():
             name = key_name(key)
             metrics[pick] = self.network_metrics(key, values[name][0], tested.get(name))
         return metrics

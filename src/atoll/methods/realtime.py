@@ -354,7 +354,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def _metrics(self, state: RealtimeState, federation: Federation, tested: ReportCounts) -> Metrics:
         keys, values = self._candidates(state)
-        metrics = self.front_metrics(keys, values, federation)
+        metrics = self.front_metrics(keys, values, self.pickable(state.parents, state.objectives), federation)
         picks = self._picked(state)
         errors = dict(zip(map(key_name, keys), (row[0] for row in values), strict=True))
         due, chosen = self.test_is_due(state.round), list(picks.values())

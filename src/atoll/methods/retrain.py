@@ -139,6 +139,10 @@ class Retrain(Method[RetrainState]):
         extras = config.extras() | ({"with_validation": True} if config.with_validation else {})
         self.training = LocalTraining(**own, cosine=cosine, extras=extras)
 
+    @property
+    def measured_on(self) -> str:
+        return "test rows" if self.config.with_validation else "validation rows"
+
     def init(self, federation: Federation, rng: Generator) -> RetrainState:
         # One stream a network: adding or leaving out another one does not change how it starts.
         seed = int(rng.integers(2**62))
@@ -177,7 +181,8 @@ class Retrain(Method[RetrainState]):
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:
         """Every network after the last round and, as NAME-best, after its best round by validation error if that was
-        an earlier one; `high` is the one of the lowest error."""
+        an earlier one. `high` is the one of the lowest validation error or, where that is not measured, the first: test
+        rows choose nothing."""
         trained, everyone = self._models(state), federation.clients()
         validation = self._validated(trained, everyone, federation)
         bests = [
@@ -190,7 +195,7 @@ class Retrain(Method[RetrainState]):
         test = count_tests(federation, trained, {name: counts.test for name, counts in validation.items()})
         ready = calibrated_each(federation, [(one.architecture, one.whole(), everyone) for one in trained])
         rows = {one.name: _metrics(one, validation, test) for one in trained}
-        best = min(trained, key=lambda one: rows[one.name].get("error", rows[one.name].get("test_error", 1.0))).name
+        best = min(trained, key=lambda one: rows[one.name].get("error", 1.0)).name
         candidates = []
         for one, statistics in zip(trained, ready, strict=True):
             cost = spaces.cost(one.architecture)

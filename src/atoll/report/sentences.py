@@ -124,7 +124,8 @@ def _so_far(view: RunView) -> list[str]:
         return ["No error has been measured yet."]
     lowest = min(errors.values)
     now, best = percent(1 - errors.last), percent(1 - lowest)
-    return [f"In the last round {now} of the validation rows were answered correctly; the most in a round were {best}."]
+    rows = f"the {view.measured_on.removeprefix('the ')}"
+    return [f"In the last round {now} of {rows} were answered correctly; the most in a round were {best}."]
 
 
 def what_it_cost(view: RunView, reference: Reference | None) -> list[str]:

@@ -33,10 +33,11 @@ class LiveProgress:
             console=console,
         )
         self._task = self._bar.add_task("", total=None, place="starting")
+        self._words = _RoundInWords()
         self._bar.start()
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
-        words = _words(metrics, total)
+        words = self._words(metrics, total)
         self._bar.update(
             self._task, completed=number, total=rounds, description=words, place=f"round {number}/{rounds}"
         )
@@ -61,10 +62,12 @@ class PlainProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._words = _RoundInWords()
 
     def round_done(self, number: int, rounds: int, metrics: dict[str, Any], total: Account, seconds: float) -> None:
+        words = self._words(metrics, total)
         if number == rounds or number % max(1, rounds // 100) == 0:
-            text = f"round {number}/{rounds}  {_words(metrics, total)}  {seconds:.0f} s"
+            text = f"round {number}/{rounds}  {words}  {seconds:.0f} s"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def round_failed(self, number: int, reason: str, attempt: int, patience: int) -> None:
@@ -146,10 +149,17 @@ def _set_aside(number: int, client: str, reason: str) -> str:
     return f"round {number}: client {printable(repr(client))} is set aside ({printable(reason)})"
 
 
-def _words(metrics: dict[str, Any], total: Account) -> str:
-    now = f"error {metrics['error']:.4f}" if "error" in metrics else "no error measured yet"
-    virtual = f", {total.simulated_seconds:,.0f} virtual s" if total.simulated_seconds else ""
-    return f"{now}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}{virtual}"
+class _RoundInWords:
+    """The last error that was measured, and what the run has cost so far."""
+
+    def __init__(self) -> None:
+        self._error = "no error measured yet"
+
+    def __call__(self, metrics: dict[str, Any], total: Account) -> str:
+        if "error" in metrics:
+            self._error = f"error {metrics['error']:.4f}"
+        virtual = f", {total.simulated_seconds:,.0f} virtual s" if total.simulated_seconds else ""
+        return f"{self._error}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}{virtual}"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from atoll.errors import RunDamaged
 from atoll.run.accounts import client_problems, network_problems
 from atoll.run.digest import RunDigest
 from atoll.run.following import EventFollower
+from atoll.run.metrics import measured_on
 from atoll.run.reader import Run
 from atoll.store.lock import owner
 
@@ -55,6 +56,11 @@ class RunView:
     def kind(self) -> str:
         """The kind of metrics that its rounds hold."""
         return str(self.manifest["metrics_kind"])
+
+    @property
+    def measured_on(self) -> str:
+        """The rows that the errors of its rounds are about, in words."""
+        return measured_on(self.manifest)
 
     @property
     def seed(self) -> int:

@@ -45,6 +45,10 @@ TRAINING = (
     *("fraction", "epochs", "batch", "momentum", "server_momentum"),
     *(name for name in TrainingConfig.model_fields if name != "rounds"),
 )
+# Tables of the search that a rival takes over. `[stop]` is not among them: the rounds of a rival are its budget.
+CARRIED = ("seed", "patience", "data", "engine", "simulation", "robust", "faults")
+CHOICES = ("confirm", "guests")  # settings of `[robust]` about choices between networks, which only a search makes
+PHASES = ("shared", "generations", "warmup", "retrain", "start_rounds")  # settings that are parts of the rounds
 PAPER_RATE = 0.1  # of the standard network in the paper of moefl
 LAST_ALONE = 0.2  # of the rounds of `fine-tuned`
 SET_ASIDE = 0.2  # of the training rows, for the choice of a learning rate where there are no validation rows
@@ -70,9 +74,25 @@ class Rival:
         own: dict[str, Any] = {} if rate is None else {"lr": rate}
         if rate is not None and "lr" not in type(whole.settings).model_fields:
             raise ConfigError(f"method {whole.method} has no learning rate to choose", code="no-learning-rate")
-        if share < 1:
-            own["rounds"] = max(1, round(share * whole.settings.rounds))
-        return resolve(merge(self.raw, {self.table: own}))
+        raw = merge(self.raw, {self.table: own})
+        return resolve(raw) if share == 1 else _shortened(raw, whole, share)
+
+
+def _shortened(raw: Raw, whole: Experiment, share: float) -> Experiment:
+    """With this share of the rounds, of those of each phase and of `stop.rounds`. It takes as many rounds more as it
+    needs to leave one for every phase."""
+    settings, table = whole.settings, settings_table(whole.method)
+    rounds = max(1, round(share * settings.rounds))
+    while True:
+        own = {name: value for name in PHASES if (value := getattr(settings, name, None))}
+        own = {name: max(1, round(value * rounds / settings.rounds)) for name, value in own.items()}
+        stop = {} if whole.stop.rounds is None else {"rounds": min(rounds, max(1, round(share * whole.stop.rounds)))}
+        try:
+            return resolve(merge(raw, {table: own | {"rounds": rounds}, "stop": stop}))
+        except ConfigError:
+            if rounds >= settings.rounds:
+                raise
+            rounds += 1
 
 
 def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | None = None) -> list[Rival]:
@@ -113,7 +133,8 @@ def rivals_of(run: Run, data_dir: Path | None = None, wanted: Sequence[str] | No
             found.append(known[name]())
         except ConfigError as problem:
             if wanted or problem.code not in IMPOSSIBLE:
-                raise
+                problem.args = (f"{run.path}: {name}: {problem}",)
+                raise  # with its code
             found.append(Rival(name, {}, problem=str(problem)))
     return [rival for rival in found if rival is not None]
 
@@ -152,13 +173,18 @@ class _Rivals:
     def logistic(self) -> Rival | None:
         if self.schema.kind != "table":
             return None
-        data = {"input": list(self.schema.shape), "classes": self.schema.outputs}
-        return self.averaged("logistic", {"space": "fixed", "model": "mlp", "hidden": [], **data})
+        sparse = self.run.manifest["method"] == "moefl"  # then it starts by the same rule as sparse networks
+        data = self.schema.shape, self.schema.outputs
+        network = standard_architecture("moefl" if sparse else "nevofed", {"network": "mlp"}, *data)
+        return self.averaged("logistic", network | {"hidden": []})
 
     def random(self) -> Rival | None:
         if "search" not in self.own:
             return None
-        return Rival("random", self._raw(self.before["method"], {**self.own, "search": "random"}))
+        raw = self._raw(self.before["method"], {**self.own, "search": "random"})
+        if self.run.result["stopped"]:  # before its last round: the same phases, cut there
+            raw["stop"] = {"rounds": self.run.result["rounds"]}
+        return Rival("random", raw)
 
     def personal(self, name: str, shared: bool) -> Rival | None:
         if not any(c.get("owner") for c in self.run.result["candidates"]):
@@ -184,14 +210,17 @@ class _Rivals:
         rounds = math.floor(self.budget / each)
         if rounds < least:
             raise ConfigError(
-                f"{self.run.path}: the search took {self.budget:,} client MACs, {least} rounds of its rival need "
-                f"{least * each:,.0f}; compare a longer search",
+                f"the search took {self.budget:,} client MACs, {least} rounds of this rival need {least * each:,.0f}; "
+                "compare a longer search",
                 code="budget-too-small",
             )
         return rounds
 
     def _raw(self, method: str, settings: Raw) -> Raw:
-        shared = {key: self.before[key] for key in ("seed", "data", "engine") if key in self.before}
+        shared = {key: self.before[key] for key in CARRIED if key in self.before}
+        if method != self.before["method"]:
+            robust = shared.get("robust", {})
+            shared["robust"] = {key: value for key, value in robust.items() if key not in CHOICES}
         return {"method": method, **shared, method: settings}
 
 
@@ -321,12 +350,13 @@ def _validation_error(run: Run) -> float:
 
 
 class RivalRuns(NamedTuple):
-    """The runs of one rival, or why there are none."""
+    """The runs of one rival, or the searches that it cannot be made for, and why."""
 
     name: str
     tuned: Tuned | None
     runs: list[Run]
     problem: str = ""
+    without: tuple[Path, ...] = ()  # these searches
 
     def cost_share(self, searches: Mapping[int, Run]) -> float:
         """The client MACs of its runs, as a share of those of the searches."""
@@ -348,7 +378,8 @@ def run_rivals(
     """Tune and run the rivals one after the other, in folders of `out`; what is there already is used again.
 
     `searches` gives each seed the search whose client MACs its rivals get. Learning rates are chosen with the first.
-    A rival that cannot exist, and was not asked for by name, has a problem instead of runs.
+    A rival that cannot exist for some searches, and was not asked for by name, comes first: with a problem instead of
+    runs, before anything is trained. The other searches have it.
     """
     engine = {} if workers is None else {"engine": {"workers": workers}}
     made: dict[Path, dict[str, Rival]] = {}
@@ -356,20 +387,33 @@ def run_rivals(
         if search.path not in made:
             rivals = rivals_of(search, data_dir, wanted)
             made[search.path] = {one.name: replace(one, raw=merge(one.raw, engine)) for one in rivals}
-    for name, rival in next(iter(made.values())).items():
-        problem = next((own[name].problem for own in made.values() if name in own and own[name].problem), "")
-        if problem:
-            yield RivalRuns(name, None, [], problem)
-            continue
-        tuned, rate = None, rates[0] if rates else None
-        if rival.table == "moefl" or rival.rate is not None:  # learning rates are among the genes of moefl
-            rate = rival.rate
-        elif len(rates) > 1:
-            tuned = tune(rival, rates, out / "tuning" / name, data_dir, watch)
-            rate = tuned.rate
-        runs: list[Run] = []
-        for seed, search in searches.items():
-            if name in made[search.path]:
-                experiment = made[search.path][name].experiment(rate)
-                runs += sweep(experiment, [seed], out / name, data_dir=data_dir, watch=watch)
-        yield RivalRuns(name, tuned, runs)
+    problems: dict[tuple[str, str], list[Path]] = {}
+    for path, own in made.items():
+        for one in own.values():
+            if one.problem:
+                problems.setdefault((one.name, one.problem), []).append(path)
+    for (name, problem), paths in problems.items():
+        yield RivalRuns(name, None, [], problem, tuple(paths))
+    for name in dict.fromkeys(name for own in made.values() for name in own):
+        found = {seed: made[search.path].get(name) for seed, search in searches.items()}
+        possible = {seed: one for seed, one in found.items() if one is not None and not one.problem}
+        if possible:
+            tuned, rate = _rate(next(iter(possible.values())), rates, out, data_dir, watch)
+            runs = [
+                run
+                for seed, one in possible.items()
+                for run in sweep(one.experiment(rate), [seed], out / name, data_dir=data_dir, watch=watch)
+            ]
+            yield RivalRuns(name, tuned, runs)
+
+
+def _rate(
+    rival: Rival, rates: Sequence[float], out: Path, data_dir: Path | None, watch: RunOptions
+) -> tuple[Tuned | None, float | None]:
+    """The learning rate of a rival, and how it was chosen if it was."""
+    if rival.table == "moefl" or rival.rate is not None:  # learning rates are among the genes of moefl
+        return None, rival.rate
+    if len(rates) <= 1:
+        return None, rates[0] if rates else None
+    tuned = tune(rival, rates, out / "tuning" / rival.name, data_dir, watch)
+    return tuned, tuned.rate

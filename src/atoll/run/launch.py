@@ -357,6 +357,7 @@ def _manifest(experiment: Experiment, engine: Engine, links: Links | None) -> di
         "schema": SCHEMA,
         "method": settings_table(experiment.method),
         "metrics_kind": method.metrics_kind,
+        "measured_on": method(experiment.settings, engine.schema).measured_on,
         "recommended": method.recommended,
         "centralised": method.centralised,
         "source": experiment.data.name or Path(experiment.data.folder or "").name,  # of the data

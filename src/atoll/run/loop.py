@@ -102,7 +102,7 @@ class Loop:
                 spent = str(problem)
                 self.federation.ledger.restore(value["ledger"])  # nothing was sent in this round
                 break
-            progress = progress.after(metrics.get("error"))
+            progress = progress.after(metrics)
             tried = 0
         value = self._value(state, metrics, progress, clock.seconds, tried)
         self._checkpoint(state, value)

@@ -6,6 +6,7 @@ keys of its own. A method from outside may declare a kind of its own, and regist
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from typing_extensions import TypedDict  # a part of pydantic, which cannot check typing's before Python 3.12
@@ -30,9 +31,9 @@ class PickMetrics(TypedDict, total=False):
 class FrontMetrics(TypedDict, total=False):
     """Networks that no other one beats in all objectives."""
 
-    phase: Literal["search", "final"]  # final: the training of the picks from scratch
+    phase: Literal["search", "final"]  # final: the training of the picks, from scratch (offline) or with what they have
     error: float  # the lowest
-    hypervolume: float | None
+    hypervolume: float | None  # of the search; in the phase `final`, of its last round
     front: list[list[Any]]  # of each network its name and its objectives, by rising error
     objectives: list[str]  # what these are; without it, those of the setting `objectives`
     high: PickMetrics
@@ -102,3 +103,12 @@ KINDS: dict[str, type[Any]] = {
     "pruning": PruningMetrics,
     "networks": NetworksMetrics,
 }
+
+
+def measured_on(manifest: Mapping[str, Any]) -> str:
+    """The rows that the errors of a run's rounds are about, in words. Where no client has validation rows, methods that
+    choose nothing take the test rows."""
+    words = str(manifest.get("measured_on", "validation rows"))
+    clients = manifest.get("clients", {})
+    validated = not clients or any(rows.get("validation") for rows in clients.values())
+    return "test rows" if words == "validation rows" and not validated else words

@@ -80,6 +80,10 @@ class Moefl(Method[MoeflState]):
         extras = config.extras()
         self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
 
+    @property
+    def measured_on(self) -> str:
+        return f"{self.config.fitness} rows"
+
     def init(self, federation: Federation, rng: Generator) -> MoeflState:
         part = self.config.fitness
         holders = federation.test_holders() if part == "test" else federation.clients()
@@ -125,7 +129,7 @@ class Moefl(Method[MoeflState]):
                 finished=[],
                 best=[],
             )
-            return new, self._under_way(state, training)
+            return new, {"generation": state.generation, "in_training": len(training)}
 
         measured = self._measure(training, federation, leave_out=state.checkers)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
@@ -145,7 +149,7 @@ class Moefl(Method[MoeflState]):
             finished=[],
             best=[],
         )
-        return new, self._metrics(state.generation, survivors, measured, federation)
+        return new, self._metrics(state.generation, survivors, measured, survivors, federation)
 
     def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         infos = {info.name: info for info in federation.clients()}
@@ -171,7 +175,8 @@ class Moefl(Method[MoeflState]):
             finished=[one.to_plain() for one in measured],
             best=[one.to_plain() for one in best],
         )
-        metrics = self._metrics(state.generation - 1, best, measured, federation, final=True)
+        population = _individuals(state.parents, measured=True)
+        metrics = self._metrics(state.generation - 1, best, measured, population, federation, final=True)
         return new, {"phase": "final", **metrics}
 
     def _finalists(self, survivors: Sequence[Individual]) -> list[Individual]:
@@ -362,16 +367,12 @@ class Moefl(Method[MoeflState]):
 
     # -- what the report shows -----------------------------------------------------------------------------------------
 
-    def _under_way(self, state: MoeflState, training: Sequence[Individual]) -> Metrics:
-        metrics: Metrics = {"generation": state.generation, "in_training": len(training)}
-        known = [plain["objectives"][0] for plain in state.parents if plain["objectives"]]
-        return metrics | ({"error": min(known)} if known else {})
-
     def _metrics(
         self,
         generation: int,
         survivors: Sequence[Individual],
         measured: Sequence[Individual],
+        population: Sequence[Individual],  # of the last round of the search, whose hypervolume is reported
         federation: Federation,
         final: bool = False,
     ) -> Metrics:
@@ -384,7 +385,7 @@ class Moefl(Method[MoeflState]):
             "generation": generation,
             "in_training": len(measured),
             "error": float(table[front[0], 0]),
-            "hypervolume": nsga2.hypervolume(table, [1.0, self.standard]),
+            "hypervolume": nsga2.hypervolume(table_of(population), [1.0, self.standard]),
             "objectives": ["error", "connections"],
             "front": [[survivors[i].model.name, *table[i].tolist()] for i in front],
             "measured": [[one.model.name, *(one.objectives or ())] for one in measured],

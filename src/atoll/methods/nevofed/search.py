@@ -82,6 +82,7 @@ class NEvoFed(Method[NEvoFedState]):
     name: ClassVar[str] = "nevofed"
     confirms: ClassVar[bool] = True
     metrics_kind: ClassVar[str] = "model"
+    measured_on = "the clients' own training rows"
     recommended: ClassVar[str] = "global"
     summary: ClassVar[str] = "evolve tiny, explainable networks on the clients (NEAT islands), with no averaging"
     not_private: ClassVar[str] = "genomes go to every participant and have no formal privacy"

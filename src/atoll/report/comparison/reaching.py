@@ -1,4 +1,4 @@
-"""What it costs to reach an accuracy: the best validation accuracy so far against what the clients have spent."""
+"""What it costs to reach an accuracy: the best accuracy of a round so far against what the clients have spent."""
 
 from __future__ import annotations
 

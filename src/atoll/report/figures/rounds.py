@@ -160,7 +160,10 @@ def _from_one(found: list[Track]) -> list[Track]:
     def moved(curve: dict[int, float]) -> dict[int, float]:
         return {number - before: value for number, value in curve.items()}
 
-    return [Track(track.pick, moved(track.validation), moved(track.test), moved(track.macs)) for track in found]
+    return [
+        replace(track, validation=moved(track.validation), test=moved(track.test), macs=moved(track.macs))
+        for track in found
+    ]
 
 
 def _priced(line: _Line) -> _Line:
@@ -183,20 +186,21 @@ def _panels(sheet: Any, lines: list[_Line], unit: str) -> None:
 
 
 def _accuracies(axes: Axes, lines: list[_Line]) -> None:
-    """Test accuracy if there is any, with the validation accuracy faint behind it; else validation accuracy."""
+    """Test accuracy if there is any, with the accuracy of the rounds, on validation rows, faint behind it."""
     tested = any(line.track.test for line in lines)
+    rows = " or ".join(dict.fromkeys(line.track.rows for line in lines))
     faint = ""
     for line in lines:
         validation, test = line.track.validation, line.track.test
         if test and test != validation:
             axes.plot(list(validation), _percent(validation), color=line.colour, alpha=0.3, linewidth=1)
-            faint = "\nfaint: on validation data"
+            faint = f"\nfaint: on {rows}"
         main = test or validation
-        label = f"{line.label}, validation" if tested and not test else line.label
+        label = f"{line.label}, {line.track.rows}" if tested and not test else line.label
         axes.plot(list(main), _percent(main), line.style, color=line.colour, label=label, linewidth=1.8)
         if len(main) <= FEW:
             axes.plot(list(main), _percent(main), "o", color=line.colour, markersize=4)
-    axes.set_ylabel(f"accuracy on test data (%){faint}" if tested else "accuracy on validation data (%)")
+    axes.set_ylabel(f"accuracy on {'test rows' if tested else rows} (%){faint}")
     axes.legend(frameon=False, fontsize=9, loc="lower right")
     tidy(axes)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atoll.errors import RunDamaged, RunDirectoryError
+from atoll.run.metrics import measured_on
 from atoll.run.reader import Run
 
 PICKS = ("high", "knee")  # followed round by round
@@ -27,6 +28,7 @@ class Track:
     validation: dict[int, float] = field(default_factory=dict)  # round -> error
     test: dict[int, float] = field(default_factory=dict)  # round -> error, for the rounds with a test evaluation
     macs: dict[int, float] = field(default_factory=dict)
+    rows: str = "validation rows"  # that the errors called `validation` are about
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,14 @@ def tracks(run: Run, phase: str | None = None) -> list[Track]:
     """High and Knee of a search with a front, or the one model of a run that trains a single one; else none."""
     events = rounds_of(run, phase)
     if run.metrics_kind == "front":
-        found = [_track(pick, [(event["round"], event[pick]) for event in events if pick in event]) for pick in PICKS]
+        found = [
+            _track(run, pick, [(event["round"], event[pick]) for event in events if pick in event]) for pick in PICKS
+        ]
         return [track for track in found if track.validation]
     # Before its final phase a search by a policy has errors of training batches, which are not comparable.
     if run.metrics_kind not in ONE_MODEL and not (run.metrics_kind == "policy" and phase == "final"):
         return []
-    track = _track(None, [(event["round"], event) for event in events])
+    track = _track(run, None, [(event["round"], event) for event in events])
     macs = fixed_macs(run)
     if macs is not None:
         track.macs.update(dict.fromkeys((event["round"] for event in events), macs))
@@ -120,9 +124,11 @@ def _search_rounds(run: Run) -> list[dict[str, Any]]:
     return [event for event in rounds_of(run) if event.get("phase") != "final"]
 
 
-def _track(pick: str | None, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> Track:
-    names = {"validation": "error", "test": "test_error", "macs": "macs"}
-    return Track(pick, **{mine: {r: row[key] for r, row in rounds if key in row} for mine, key in names.items()})
+def _track(run: Run, pick: str | None, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> Track:
+    validation, test, macs = (
+        {number: row[key] for number, row in rounds if key in row} for key in ("error", "test_error", "macs")
+    )
+    return Track(pick, validation, test, macs, measured_on(run.manifest))
 
 
 def _picks(event: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from atoll.report.html.page import notes, section
 from atoll.report.html.tables import TableColumn, table
 from atoll.report.statistics import Interval, t_interval
 from atoll.report.view import config_of
+from atoll.run.metrics import measured_on
 
 FORMS: Mapping[str, Form] = {
     "client_macs": count,
@@ -243,9 +244,22 @@ def reaching_section(found: Comparison) -> Html | None:
         "reaching",
         "What an accuracy costs",
         tag("div", choice, views, class_="choice"),
-        lead="The best accuracy on validation rows that a method has measured so far, against what the clients have "
-        "spent by then: mean over seeds with its 95 % interval. A search by a policy counts from its last phase on.",
+        lead="The best accuracy that a method has measured so far, against what the clients have spent by then: mean "
+        "over seeds with its 95 % interval. A search by a policy counts from its last phase on. "
+        f"{_measured_on(found, groups)}",
     )
+
+
+def _measured_on(found: Comparison, groups: Mapping[str, Sequence[ErrorByCost]]) -> str:
+    """The rows that the curves are about, by method where they differ."""
+    rows: dict[str, list[str]] = {}
+    for group, runs in runs_of(found).items():
+        if group in groups:
+            rows.setdefault(measured_on(runs[0].manifest), []).append(group)
+    if len(rows) == 1:
+        return f"It is measured on {next(iter(rows))}."
+    each = "; ".join(f"on {words}: {', '.join(names)}" for words, names in rows.items())
+    return f"Measured {each}. Curves on different rows cannot be compared."
 
 
 def _curves(groups: Mapping[str, Sequence[ErrorByCost]], kind: str, colours: Mapping[str, str]) -> Html | None:
@@ -265,7 +279,7 @@ def _curves(groups: Mapping[str, Sequence[ErrorByCost]], kind: str, colours: Map
         LineChart(
             f"Accuracy against {QUANTITIES[kind]}",
             lines,
-            "validation accuracy, best so far",
+            "accuracy, best so far",
             percent,
             x_label=QUANTITIES[kind],
             x_form=FORMS[kind],

@@ -75,13 +75,13 @@ def curve(view: RunView, name: str, accuracy: bool = False) -> Points:
 
 
 def accuracy_lines(view: RunView, prefix: str = "", look: str = "c0", name: str = "") -> list[Line]:
-    """Test accuracy if there is any, with the validation accuracy faint behind it; else validation accuracy."""
+    """Test accuracy if there is any, with the accuracy of the rounds, on validation rows, faint behind it."""
     test, validation = curve(view, f"{prefix}test_error", True), curve(view, f"{prefix}error", True)
     if not test:
-        return [Line(f"{name} on validation rows".strip(), validation, look)]
+        return [Line(f"{name} on {view.measured_on}".strip(), validation, look)]
     lines = [Line(f"{name} on test rows".strip(), test, look)]
     if validation and list(validation) != list(test):
-        lines.append(Line(f"{name} on validation rows".strip(), validation, look, "faint"))
+        lines.append(Line(f"{name} on {view.measured_on}".strip(), validation, look, "faint"))
     return lines
 
 

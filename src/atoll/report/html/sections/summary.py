@@ -28,7 +28,7 @@ def key_numbers(view: RunView) -> list[tuple[str, object]]:
         found.append(("test accuracy", _with(percent(1 - own["test_error"]), f"of {own['test_rows']:,} rows")))
         found.append(("weighted F1", f"{own['test_f1']:.3f}"))
     elif "error" in view.digest.series:
-        found.append(("validation accuracy", percent(1 - view.digest.series["error"].last)))
+        found.append(("accuracy", _with(percent(1 - view.digest.series["error"].last), f"on {view.measured_on}")))
     if best is not None and "macs" in best["objectives"]:
         found.append(("MACs", _with(count(best["objectives"]["macs"]), "of one forward pass")))
     if best is not None and "params" in best["objectives"]:
