@@ -18,7 +18,7 @@ from typing import Protocol
 
 from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
-from atoll.core.messages import REPORT, ClientInfo, Payload, Reply, Task, charged
+from atoll.core.messages import REPORT, ClientInfo, Payload, Reply, Task, charged, one_line
 from atoll.federation.client_cache import ClientCache
 from atoll.federation.exchange import Enough
 from atoll.federation.journal import Journal
@@ -334,11 +334,11 @@ class Dispatcher:
         task = envelope.task
         if outcome.error is not None:
             fate: Fate = "rejected" if outcome.rejected else "failed"
-            return Reply(task, error=outcome.error, round=envelope.round), fate
+            return Reply(task, error=one_line(outcome.error), round=envelope.round), fate
         payload = outcome.payload or {}
         reason = checks.inspect(payload, task.returns)
         if reason is not None:
-            return Reply(task, error=f"rejected, {reason}", round=envelope.round), "rejected"
+            return Reply(task, error=one_line(f"rejected, {reason}"), round=envelope.round), "rejected"
         if outcome.memory:
             self._memory[task.client] = outcome.memory
         else:
