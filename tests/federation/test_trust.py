@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import atoll
 from atoll.algorithms.aggregation import GradientMean, Mean
 from atoll.algorithms.robust import Rule
 from atoll.core.checks import Count, OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, measured, returns_update
-from atoll.testing import ScriptedFederation
+from atoll.testing import ScriptedFederation, made_table
 from refusals import refused
 
 SENT = Tensors({"w": np.ones((2, 2), np.float32), "b": np.zeros(2, np.float32)})
@@ -225,11 +227,24 @@ def test_the_share_of_rows_that_counts() -> None:
 
 
 def test_robust_rules_are_refused_with_two_clients() -> None:
-    RobustSettings().refuse_too_few(1)
-    RobustSettings(models="median", fitness="median").refuse_too_few(3)
-    for settings in (RobustSettings(models="median"), RobustSettings(clip=2.0), RobustSettings(fitness="median")):
-        with refused(ConfigError, "too-few-clients", "robust.", "2 clients", "3"):
-            settings.refuse_too_few(2)
+    RobustSettings().refuse_too_few(1, 1)
+    RobustSettings(models="median", fitness="median").refuse_too_few(3, 3)
+    RobustSettings(fitness="median").refuse_too_few(5, 2)
+    given: list[dict[str, Any]] = [{"models": "median"}, {"clip": 2.0}, {"fitness": "median"}]
+    for settings in given:
+        (name,) = settings
+        with refused(ConfigError, "too-few-clients", f"robust.{name}", "2 clients", "3"):
+            RobustSettings(**settings).refuse_too_few(2, 2)
+    with refused(ConfigError, "too-few-clients", "robust.models", "2 of 5 clients"):
+        RobustSettings(models="median").refuse_too_few(5, 2)
+
+
+@pytest.mark.parametrize("settings", [{"fedavg": {"fraction": 0.4}}, {"engine": {"quorum": 0.4}}])
+def test_robust_rules_are_refused_where_a_round_has_two_clients(tmp_path: Path, settings: dict[str, Any]) -> None:
+    own = {"hidden": [4], "rounds": 1, **settings.get("fedavg", {})}
+    more = {"robust": {"models": "median"}, "engine": {"workers": 0, **settings.get("engine", {})}}
+    with refused(ConfigError, "too-few-clients", "robust.models", "2 of 5 clients"):
+        atoll.search("fedavg", made_table(clients=5), out=tmp_path / "run", settings=more, **own)
 
 
 @pytest.mark.parametrize("rule", ["trimmed_mean", "median", "geometric_median"])

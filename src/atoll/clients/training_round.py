@@ -173,7 +173,10 @@ def train_models(
         for info in asked[name]
     ]
     owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
-    sums = {name: _Sum(federation.mean(running[name].weights), median=federation.median_fitness) for name in running}
+    sums = {
+        name: _Sum(federation.mean(one.weights, name), median=federation.median_fitness)
+        for name, one in running.items()
+    }
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         name = owner[reply.task.id]
@@ -369,12 +372,14 @@ class _Sum:
         """The model after the round."""
         if self.mean.weight == 0:
             return replace(model, diverged=self.diverged)
-        weights, velocity = with_momentum(model.weights, self.mean.result(), model.velocity, momentum)
+        averaged = self.mean.result()  # the model's own weights, if a robust rule has too few updates
+        weights, velocity = with_momentum(model.weights, averaged, model.velocity, momentum)
+        left = averaged is model.weights and model.connections
         return replace(
             model,
             weights=weights,
             velocity=velocity,
-            connections=self.connections / self.mean.weight,
+            connections=left or self.connections / self.mean.weight,
             client_correct=self.correct,
             client_rows=self.rows,
             counts=self.counts,

@@ -31,7 +31,15 @@ from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
-from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, draw_checkers, returns_update
+from atoll.federation.trust import (
+    NormRule,
+    RobustSettings,
+    Strikes,
+    Unchanged,
+    capped_shares,
+    draw_checkers,
+    returns_update,
+)
 from atoll.rng import Generator
 
 
@@ -53,6 +61,7 @@ class Federation:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
         self.robust = robust or RobustSettings()
+        self.unchanged = Unchanged()
         self._set_aside: dict[str, str] = {}  # not reported yet: client -> why
         self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
@@ -96,20 +105,23 @@ class Federation:
         """Of the clients as they joined: what they report later changes nothing."""
         return capped_shares(self._clients)
 
-    def mean(self, start: Tensors | None) -> Mean | RobustMean:
-        """What averages whole models that started from `start` (None: changes), by `robust.models`."""
+    def mean(self, start: Tensors | None, name: str = "model") -> Mean | RobustMean:
+        """What averages whole models that started from `start` (None: changes), by `robust.models`. `name` is the
+        model's in the event of the round, if it has too few updates."""
         averaging = self.robust.averaging
-        return Mean() if averaging.plain else RobustMean(averaging, start)
+        return Mean() if averaging.plain else RobustMean(averaging, start, too_few=self.unchanged.of_model(name))
 
     def partial_mean(self, master: Tensors, average: Average) -> PartialMean | RobustMean:
         """The same for models that are parts of a master."""
         averaging = self.robust.averaging
-        return PartialMean(master, average) if averaging.plain else RobustMean(averaging, master, partial=True)
+        if averaging.plain:
+            return PartialMean(master, average)
+        return RobustMean(averaging, master, partial=True, too_few=self.unchanged.of_tensors)
 
     def gradient_mean(self) -> GradientMean | RobustGradient:
         """The same for gradients of sub-models."""
         averaging = self.robust.averaging
-        return GradientMean() if averaging.plain else RobustGradient(averaging)
+        return GradientMean() if averaging.plain else RobustGradient(averaging, self.unchanged.of_tensors)
 
     @property
     def median_fitness(self) -> bool:

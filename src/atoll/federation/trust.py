@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
-from atoll.core.messages import Array, ClientInfo, Reply, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import Generator
 
@@ -64,16 +64,47 @@ class RobustSettings(BaseModel):
     def averaging(self) -> Averaging:
         return Averaging(self.models, self.trim, self.clip)
 
-    def refuse_too_few(self, clients: int) -> None:
-        """Robust rules need three clients: between two no rule can tell which one is wrong."""
-        robust = {"models": not self.averaging.plain, "fitness": self.fitness != "mean"}
-        for name, used in robust.items():
-            if used and clients < FEWEST:
-                raise ConfigError(
-                    f"robust.{name}: with {clients} clients no rule can tell which one is wrong; it needs {FEWEST}, "
-                    "or leave [robust] out",
-                    code="too-few-clients",
-                )
+    def refuse_too_few(self, clients: int, a_round: int) -> None:
+        """Robust rules need three clients, and those of models three in `a_round`: between two no rule can tell which
+        one is wrong."""
+        self.refuse_fewer(a_round, f"a round waits for {a_round} of {clients} clients", "models")
+        self.refuse_fewer(clients, f"there are {clients} clients", "fitness")
+
+    def refuse_fewer(self, number: int, what: str, name: Literal["models", "fitness"]) -> None:
+        """Refuse a setting, if it is used, that averages or asks this many clients only; `what` says so in numbers."""
+        used = self.fitness != "mean" if name == "fitness" else not self.averaging.plain
+        if used and number < FEWEST:
+            setting = "clip" if name == "models" and self.models == "mean" else name
+            raise ConfigError(
+                f"robust.{setting}: {what}; it needs {FEWEST}, between two no rule can tell which one is wrong",
+                code="too-few-clients",
+            )
+
+
+class Unchanged:
+    """What a round leaves as it was, because fewer than three updates of it are too few for a robust average."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, int] = {}
+        self._tensors = 0
+
+    def of_model(self, name: str) -> Callable[[int], None]:
+        """Called with the number of updates of this model."""
+
+        def add(updates: int) -> None:
+            self._models[name] = updates
+
+        return add
+
+    def of_tensors(self, number: int) -> None:
+        """Called with a number of tensors."""
+        self._tensors += number
+
+    def events(self) -> Payload:
+        """For the event of a round; empty afterwards."""
+        found = {"unchanged": self._models, "unchanged_tensors": self._tensors}
+        self._models, self._tensors = {}, 0
+        return {name: value for name, value in found.items() if value}
 
 
 def draw_checkers(clients: Sequence[ClientInfo], rng: Generator) -> list[str]:

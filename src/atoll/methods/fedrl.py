@@ -35,7 +35,7 @@ from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
-from atoll.errors import ConfigError, NotResumable, TooFewReplies
+from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.replies import failure_reasons
 from atoll.methods.base import (
     Array,
@@ -51,14 +51,13 @@ from atoll.methods.base import (
     Tensors,
 )
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
-from atoll.methods.fedrl_config import FedRLConfig, Phase
+from atoll.methods.fedrl_config import WITNESSES, FedRLConfig, Phase, refuse_too_few
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import OPERATIONS
 from atoll.training.metrics import objective_error
 
 NONE = OPERATIONS.index("none")
-WITNESSES = 2  # other clients that measure a sub-model where rewards are medians
 
 
 @dataclass(frozen=True)
@@ -107,18 +106,7 @@ class FedRL(DartsSearch[FedRLState]):
     config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
-        holders = sum(info.sizes["validation"] > 0 for info in federation.clients())
-        if federation.median_fitness and holders <= WITNESSES:
-            raise ConfigError(
-                f"robust.fitness: {holders} clients have validation rows, and a reward is the median of three clients' "
-                f"measurements; it needs {WITNESSES + 1} with validation rows, see data.split",
-                code="too-few-clients",
-            )
-        if federation.median_fitness and federation.guard is not None:
-            raise ConfigError(
-                "robust.fitness = 'median': [privacy] does not plan for rewards by other clients; set it to 'mean'",
-                code="privacy-not-covered",
-            )
+        refuse_too_few(federation)
         start = spaces.initial(self.supernet, rng)
         weights = start.slice(darts.names(self.supernet))
         still = Tensors({name: np.zeros_like(array) for name, array in weights.items()})

@@ -146,7 +146,9 @@ def tune(
         if second is not None:
             tasks += [confirm_task(one, info, orders) for info in groups[second[one.unit]]]
     counted = {
-        one.unit: GroupCounts(orders.objective, Counted(median=federation.median_fitness), mean=federation.mean(None))
+        one.unit: GroupCounts(
+            orders.objective, Counted(median=federation.median_fitness), mean=federation.mean(None, one.unit)
+        )
         for one in candidates
     }
     replies = federation.collect(tasks, minimum=0)
