@@ -24,6 +24,7 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 # charged to the search, and no fault strikes it.
 REPORT = "report"
 
+REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
 LONGEST = 4000  # characters of a text that comes from a client
 
 Late = Literal["drop", "use", "compensate"]  # what becomes of replies to earlier exchanges
@@ -186,6 +187,7 @@ class Reply:
     payload: Payload = field(default_factory=dict)
     error: str | None = None
     round: int = 0  # the round in which its task was sent
+    asked: bool = True  # False: the task was not sent, because its client is not asked any more
 
     @property
     def ok(self) -> bool:

@@ -203,6 +203,9 @@ class Federation:
         It waits as the engine's rules say. Clients that are busy with an earlier exchange are not asked; the quorum is
         a share of all these tasks, or of `participating` if the method has left busy clients out itself. An exchange
         that `takes_late` gets late replies first, unless the rules drop them: their `round` is that of their task.
+
+        Too few good replies, by `minimum` or by the engine's rules, are `TooFewReplies`. With a `minimum` of 0 the
+        method must look at `enough` itself.
         """
         clients = len({task.client for task in tasks})
         in_order = self.rules.in_order and (self.rules.final or not self._clock.holds_back)
@@ -213,7 +216,8 @@ class Federation:
             replies = self._exchange(tasks, takes_late, participating or len(tasks))
         if returns_update(tasks):
             replies = self._within_norm(replies)
-        return Replies(self._with_strikes(replies), clients, minimum, what)
+        asked = None if takes_late else sum(not task.test_evaluation for task in tasks)
+        return Replies(self._with_strikes(replies), clients, minimum, what, self.rules.least, asked)
 
     def _with_strikes(self, replies: Iterator[Reply]) -> Iterator[Reply]:
         """The replies of an exchange, after which clients that were rejected too often are set aside."""

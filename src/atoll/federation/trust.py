@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
-from atoll.core.messages import Array, ClientInfo, Payload, Reply, Task, Tensors
+from atoll.core.messages import REJECTED, Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import Generator
 
@@ -34,7 +34,6 @@ FACTOR = 100.0
 ROUNDING = 1.01  # a length that is summed in float32 may be this much too large
 FEWEST = 3  # updates without which there is no rule
 HELD = 256 * 2**20  # bytes of updates that wait for the rest of their exchange
-REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
 CAP = 10  # times the median of all clients' rows
 
 ClientWeights = Literal["rows", "capped", "equal"]

@@ -250,7 +250,7 @@ class ChoiceSearch(Method[StateT]):
             if tested is not None and (part == "test" or REPORT in reply.payload):
                 places = range(len(keys)) if part == "test" else reported
                 tested.add([key_name(keys[place]) for place in places], reply.task.client, counts["correct"])
-        if not rows:
+        if not rows or not replies.enough:
             return [], [], replies.reasons
         errors = np.median(each, axis=0).tolist() if each else _errors(total, rows, objective)
         return errors, statistics, replies.reasons

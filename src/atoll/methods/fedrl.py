@@ -36,7 +36,7 @@ from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
 from atoll.errors import NotResumable, TooFewReplies
-from atoll.federation.replies import failure_reasons
+from atoll.federation.replies import failure_reasons, mostly_nonfinite
 from atoll.methods.base import (
     Array,
     Candidate,
@@ -142,8 +142,9 @@ class FedRL(DartsSearch[FedRLState]):
             state = self._fold(received, reply, state, federation)
         for failure in replies.failures:
             state = self._fold(received, failure, state, federation)
-        if asked and not received.ages and not state.past_keys[str(federation.round)]:
-            raise _no_replies(len(asked), received.errors)
+        over = asked and not state.past_keys[str(federation.round)]  # none of this round is under way
+        if over and not (received.ages and replies.enough):
+            raise _too_few_replies(len(asked), received)
         if federation.median_fitness and phase == "search":
             received.accuracies = self._witnessed(received, federation, rng)
         new = self._update(state, received, phase, rng)
@@ -414,10 +415,11 @@ def _answers(reply: Reply, key: Array) -> bool:
     return all(np.array_equal(asked[kind], own) for kind, own in by_kind(key).items())
 
 
-def _no_replies(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
+def _too_few_replies(asked: int, received: _Received) -> TooFewReplies:
     """The most frequent failure reasons, and what they may come from."""
-    text = f"none of {asked} clients returned a usable gradient ({failure_reasons(errors)})"
-    if "nonfinite" in text:
+    found, reasons = len(received.ages) or "none", failure_reasons(received.errors)
+    text = f"{found} of {asked} clients returned a usable gradient ({reasons})"
+    if mostly_nonfinite(received.errors, asked):
         return NotResumable(
             f"{text}; the supernet has diverged: start again with a lower fedrl.lr", code="diverged-supernet"
         )

@@ -181,7 +181,7 @@ class Offline(ChoiceSearch[OfflineState]):
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows[reply.task.client]))
-        trained = mean.result() if mean.weight else weights
+        trained = mean.result() if mean.weight and replies.enough else weights
         return (None if trained is weights else trained), replies.reasons
 
     def _error(
