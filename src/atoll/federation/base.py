@@ -63,6 +63,7 @@ class Federation:
         self.robust = robust or RobustSettings()
         self.unchanged = Unchanged()
         self._set_aside: dict[str, str] = {}  # not reported yet: client -> why
+        self._sizes: dict[str, list[float]] = {}  # job -> sizes of its last updates, see `NormRule.sizes`
         self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
         self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
@@ -215,7 +216,7 @@ class Federation:
         else:
             replies = self._exchange(tasks, takes_late, participating or len(tasks))
         if returns_update(tasks):
-            replies = self._within_norm(replies)
+            replies = self._within_norm(replies, next(task.job for task in tasks if returns_update([task])))
         asked = None if takes_late else sum(not task.test_evaluation for task in tasks)
         return Replies(self._with_strikes(replies), clients, minimum, what, self.rules.least, asked)
 
@@ -227,16 +228,17 @@ class Federation:
             if self.ledger.strike(client, self.robust.strikes, self.round):
                 self._set_aside[client] = f"{self.robust.strikes} strikes; the last one: {reason}"
 
-    def _within_norm(self, replies: Iterator[Reply]) -> Iterator[Reply]:
+    def _within_norm(self, replies: Iterator[Reply], job: str) -> Iterator[Reply]:
         """The replies of an exchange, without updates that are out of all proportion."""
 
         def rejected(reply: Reply) -> None:
             was: Fate = "used" if reply.round == self.round else "late"
             self.ledger.changed_its_mind(reply.task.client, was, "rejected", reply.error or "")
 
-        rule = NormRule(rejected)
+        rule = NormRule(rejected, earlier=self._sizes.get(job, ()))
         yield from rule.passed(replies)
         self._updates |= rule.whole
+        self._sizes[job] = rule.sizes
 
     def largest_updates(self, number: int = 3) -> dict[str, float]:
         """The clients with the largest updates of this round, and their root mean squares."""
@@ -346,11 +348,12 @@ class Federation:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
         self._count_left_out()
         position = None if self.guard is None else self.guard.account.records.position()
-        return self._dispatcher.snapshot() | {"left_out": dict(self._left_out), "privacy": position}
+        own = {"left_out": dict(self._left_out), "sizes": dict(self._sizes), "privacy": position}
+        return self._dispatcher.snapshot() | own
 
     def restore(self, snapshot: Payload) -> None:
         """Continue from a snapshot: tasks in flight are started again and give the same outcomes."""
-        self._left_out = dict(snapshot["left_out"])
+        self._left_out, self._sizes = dict(snapshot["left_out"]), dict(snapshot["sizes"])
         if self.guard is not None:
             self.guard.account.records.refuse_missing(snapshot["privacy"])
         self._dispatcher.restore(snapshot)
