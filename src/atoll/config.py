@@ -31,7 +31,7 @@ from atoll.core.messages import Late
 from atoll.core.stopping import StopSettings
 from atoll.data.settings import DataSettings
 from atoll.errors import ConfigError, nearest
-from atoll.federation.exchange import ExchangeRules
+from atoll.federation.exchange import MINIMUM, ExchangeRules
 from atoll.federation.faults import FaultSettings
 from atoll.federation.trust import RobustSettings
 from atoll.methods import find_method
@@ -55,6 +55,8 @@ class EngineSettings(BaseModel):
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     # Replies that an exchange waits for: a share of the participating clients, late ones that are used included.
     quorum: float = Field(default=1.0, gt=0, le=1)
+    # Good replies without which an exchange does not count, as a share of its tasks: the round is repeated.
+    minimum: float = Field(default=MINIMUM, ge=0, le=1)
     # Seconds that each wait for replies lasts, on the virtual network its own. None: no end; real sites: two hours.
     deadline: float | None = Field(default=None, gt=0, le=1e9)
     late: Late | None = None  # what becomes of late replies, as far as the method can; None: as the method does best
@@ -70,7 +72,7 @@ class EngineSettings(BaseModel):
         `deadline` is the engine's own, where the settings have none.
         """
         wait = deadline if self.deadline is None else self.deadline
-        return ExchangeRules(self.quorum, wait, self.late or late[0], self.fair)
+        return ExchangeRules(self.quorum, self.minimum, wait, self.late or late[0], self.fair)
 
     @field_validator("name")
     @classmethod

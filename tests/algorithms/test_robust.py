@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from atoll.algorithms.aggregation import with_momentum
 from atoll.algorithms.robust import (
     Averaging,
     RobustGradient,
@@ -95,12 +96,23 @@ def test_parts_of_a_master_are_averaged_where_three_hold_them() -> None:
     assert np.all(found["w"] == 12) and found["b"][0] == 0.0
 
 
-def test_two_models_are_too_few() -> None:
-    mean = RobustMean(Averaging("median"), START)
-    for _ in range(2):
-        mean.add(model(1, 1))
-    with refused(TooFewReplies, "too-few-replies", "2 usable", "'median'", "3"):
-        mean.result()
+def test_of_two_models_what_they_started_from_is_left() -> None:
+    """Of parts of a master those that two hold; their number is reported."""
+    told: list[int] = []
+    for start in (START, None):
+        mean = RobustMean(Averaging("median"), start, too_few=told.append)
+        with refused(TooFewReplies, "too-few-replies"):
+            mean.result()
+        for _ in range(2):
+            mean.add(model(1, 1))
+        assert mean.result() is start if start else not mean.result()
+    parts = RobustMean(Averaging("median"), START, partial=True, too_few=told.append)
+    for names in ("wb", "wb", "w"):
+        parts.add({name: model(1, 1)[name] for name in names})
+    assert parts.result()["b"][0] == 0.0 and told == [2, 2, 1]
+    velocity = Tensors({"w": START["w"]})
+    same, still = with_momentum(START, START, velocity, 0.9)
+    assert same is START and still is velocity
 
 
 def test_a_missing_gradient_counts_as_zero() -> None:

@@ -117,6 +117,25 @@ def test_a_network_that_one_client_keeps_finite_goes_on() -> None:
     assert not after.diverged and all((array == 3).all() for array in after.weights.values())
 
 
+@pytest.mark.parametrize(("ruined", "diverged"), [(4, True), (3, False)])
+def test_a_network_that_most_clients_ruin_has_diverged(ruined: int, diverged: bool) -> None:
+    """Of six clients one says only that its weights are not finite: its word does not count, and one does not suffice
+    to go on."""
+
+    def answer(task: Task) -> Payload:
+        if task.client == "f" or (task.client == "e" and ruined < 4):
+            raise ValueError("nonfinite")
+        return {"weights": filled(1.0 if task.client == "a" else np.nan)}
+
+    made = ScriptedFederation(list("abcdef"), answer)
+    if not diverged:
+        with refused(TooFewReplies, "too-few-replies", "1 of 6"):
+            train_models(made, [START], infos(made), SETTINGS, 0)
+        return
+    (after,) = train_models(made, [START], infos(made), SETTINGS, 0)
+    assert after.diverged and after.weights is START.weights
+
+
 def test_silence_for_one_network_leaves_it_as_it_was() -> None:
     def answer(task: Task) -> Payload:
         if "net" in task.id:
@@ -125,7 +144,9 @@ def test_silence_for_one_network_leaves_it_as_it_was() -> None:
 
     made = federation(answer)
     first, second = train_models(made, [START, replace(START, name="other")], infos(made), SETTINGS, 0)
-    assert first == START and second.weights["layers.0.bias"].tolist() == [1, 1, 1]
+    assert first == replace(START, connections=spaces.cost(ARCH).params) and second.weights[
+        "layers.0.bias"
+    ].tolist() == [1, 1, 1]
 
 
 def test_silence_for_all_is_too_few_replies() -> None:
@@ -145,7 +166,8 @@ def test_counting_what_is_right() -> None:
     assert counts["net"].error() == pytest.approx(0.55) and counts["gone"].error() == 1.0
     assert count_correct(made, [START], infos(made), "test")["net"].rows == 0
     liar = federation(lambda task: {"correct": 11})
-    assert count_correct(liar, [START], infos(liar), "validation")["net"].rows == 0
+    with refused(TooFewReplies, "too-few-replies", "validation counts"):
+        count_correct(liar, [START], infos(liar), "validation")
 
 
 # -- with real clients ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atoll.core.messages import Schema, Tensors, content_name
+from atoll.core.messages import LONGEST, Schema, Tensors, content_name, one_line, printable
 
 
 def test_content_names_never_change() -> None:
@@ -73,3 +73,8 @@ def test_size_and_text() -> None:
     tensors = Tensors({"a": np.zeros(300, np.float32)})
     assert tensors.nbytes == 1200 and repr(tensors) == "Tensors(1 arrays, 1,200 bytes)"
     assert Schema("table", (3,), ("no", "yes")).outputs == 2
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable("a\x1b[2Jb\n\udcffä") == "a\\x1b[2Jb\\n\\udcffä"
+    assert one_line(" a\n\tb " + "\ud800" * 9999) == "a b " + ("\\ud800" * 999)[: LONGEST - 4]

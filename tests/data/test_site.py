@@ -155,6 +155,7 @@ def test_one_class_in_all() -> None:
         table(features="xz"),
         table(text={"x": 3}),
         table(text={"w": ["a"]}),
+        table(text={"x": ["\ud800"]}),
         table(more=1),
         images(8),
         images(8, 8) | {"labels": [0, 1]},

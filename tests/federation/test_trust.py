@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import atoll
 from atoll.algorithms.aggregation import GradientMean, Mean
 from atoll.algorithms.robust import Rule
+from atoll.config import resolve
 from atoll.core.checks import Count, OnGraph, TensorsLike, from_plain, to_plain
 from atoll.core.messages import ClientInfo, Payload, Reply, Schema, Task, Tensors
-from atoll.errors import ConfigError
+from atoll.errors import ConfigError, Paused
 from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, measured, returns_update
-from atoll.testing import ScriptedFederation
+from atoll.run import launch
+from atoll.run.reader import load
+from atoll.testing import ScriptedFederation, made_table
+from outcomes import outcome
 from refusals import refused
 
 SENT = Tensors({"w": np.ones((2, 2), np.float32), "b": np.zeros(2, np.float32)})
@@ -81,8 +87,45 @@ def test_a_block_that_changes_more_than_others_is_usual_where_it_does_so_for_mos
     assert bad([reply("a", 0.001, 1.0), reply("b", 0.001, 2.0), reply("c", 0.001, 150.0)]) == {}
 
 
-def test_two_updates_say_nothing_and_unchanged_ones_are_compared_with_one() -> None:
-    assert bad([reply("a", 1.0), reply("b", 3e38)]) == {}
+@pytest.mark.parametrize(
+    ("earlier", "accepted", "rejected"),
+    [((), 100.0, 150.0), ((0.5, 2.0, 3e30), 200.0, 300.0), ((1e-9,), 1.0, 1.5), ((1e-9, 0.0), 1.0, 3e38)],
+)
+def test_two_updates_are_compared_with_earlier_ones(
+    earlier: tuple[float, ...], accepted: float, rejected: float
+) -> None:
+    """All blocks change alike. The usual size is the median of earlier ones, 0.01 at least, and 1 without any."""
+    rule = NormRule(lambda _: None, earlier=earlier)
+    found = list(rule.passed([reply("a", accepted, accepted), reply("b", rejected, rejected)]))
+    assert [one.ok for one in found] == [True, False] and str(found[1].error).startswith("rejected, norm: ")
+    assert rule.sizes == [*earlier, pytest.approx(accepted)]
+
+
+def test_what_an_exchange_leaves_for_later_ones() -> None:
+    """Its median, or the sizes of its few accepted updates; the last twenty of all."""
+    rule = NormRule(lambda _: None, earlier=[1.0] * 19)
+    list(rule.passed([reply("a", 1.0, 1.0), reply("b", 5.0, 5.0), reply("c", 3e38, 3e38)]))
+    assert rule.sizes == [1.0] * 19 + [5.0]
+    later = NormRule(lambda _: None, earlier=rule.sizes)
+    list(later.passed([reply("a", 2.0, 2.0)]))
+    assert later.sizes == [1.0] * 18 + [5.0, 2.0]
+
+
+def test_two_clients_a_round_are_held_to_what_was_usual_before_also_after_a_pause(tmp_path: Path) -> None:
+    """Two of five train in a round. From round 4 on one client sends updates a thousand times as long, about 30: they
+    are rejected for those of rounds 1 to 3, of which a resumed run knows."""
+    data, rule = made_table(clients=5), {"kind": "scale", "clients": ["client-01"], "factor": 1000.0, "first": 4}
+    raw = {"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"workers": 0}, "faults": {"rule": [rule]}}
+    experiment = resolve({**raw, "fedavg": {"rounds": 8, "hidden": [4], "fraction": 0.4}})
+    whole = launch.start(experiment, tmp_path / "whole", data=data)
+    assert whole.clients["client-01"]["rejected"]["norm"] >= 1
+    stopped = tmp_path / "stopped"
+    with refused(Paused, "run-stopped"):
+        launch.start(experiment, stopped, data=data, stop=lambda: len(load(stopped).rounds) >= 3)
+    assert outcome(atoll.resume(stopped, data=data)) == outcome(whole)
+
+
+def test_unchanged_updates_are_compared_with_one() -> None:
     assert list(bad([reply("a", 0.0), reply("b", 0.0), reply("c", 0.0), reply("d", 101.0)])) == ["d"]
     assert bad([reply("a", 0.0), reply("b", 0.0), reply("c", 0.0), reply("d", 99.0)]) == {}
 
@@ -100,9 +143,9 @@ def test_beyond_its_memory_the_rule_compares_with_what_came_before() -> None:
 
 def test_failures_pass_and_do_not_count() -> None:
     failed = Reply(reply("x", 1.0).task, error="broken")
-    assert bad([reply("a", 1.0), reply("b", 1e9), Reply(failed.task, error="broken")][:2]) == {}
-    found = list(NormRule(lambda _: None).passed([failed, reply("a", 1.0), failed]))
-    assert [one.ok for one in found] == [False, True, False]
+    rule = NormRule(lambda _: None)
+    found = list(rule.passed([failed, reply("a", 1.0), failed]))
+    assert [one.ok for one in found] == [False, True, False] and len(rule.sizes) == 1
 
 
 def clipped(client: str, w: float, longest: float = 4.0) -> Reply:
@@ -225,11 +268,24 @@ def test_the_share_of_rows_that_counts() -> None:
 
 
 def test_robust_rules_are_refused_with_two_clients() -> None:
-    RobustSettings().refuse_too_few(1)
-    RobustSettings(models="median", fitness="median").refuse_too_few(3)
-    for settings in (RobustSettings(models="median"), RobustSettings(clip=2.0), RobustSettings(fitness="median")):
-        with refused(ConfigError, "too-few-clients", "robust.", "2 clients", "3"):
-            settings.refuse_too_few(2)
+    RobustSettings().refuse_too_few(1, 1)
+    RobustSettings(models="median", fitness="median").refuse_too_few(3, 3)
+    RobustSettings(fitness="median").refuse_too_few(5, 2)
+    given: list[dict[str, Any]] = [{"models": "median"}, {"clip": 2.0}, {"fitness": "median"}]
+    for settings in given:
+        (name,) = settings
+        with refused(ConfigError, "too-few-clients", f"robust.{name}", "2 clients", "3"):
+            RobustSettings(**settings).refuse_too_few(2, 2)
+    with refused(ConfigError, "too-few-clients", "robust.models", "2 of 5 clients"):
+        RobustSettings(models="median").refuse_too_few(5, 2)
+
+
+@pytest.mark.parametrize("settings", [{"fedavg": {"fraction": 0.4}}, {"engine": {"quorum": 0.4}}])
+def test_robust_rules_are_refused_where_a_round_has_two_clients(tmp_path: Path, settings: dict[str, Any]) -> None:
+    own = {"hidden": [4], "rounds": 1, **settings.get("fedavg", {})}
+    more = {"robust": {"models": "median"}, "engine": {"workers": 0, **settings.get("engine", {})}}
+    with refused(ConfigError, "too-few-clients", "robust.models", "2 of 5 clients"):
+        atoll.search("fedavg", made_table(clients=5), out=tmp_path / "run", settings=more, **own)
 
 
 @pytest.mark.parametrize("rule", ["trimmed_mean", "median", "geometric_median"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,19 @@ def test_a_candidate_that_two_groups_left_alone_is_dropped_with_a_reason() -> No
     _, second = step(method, state, federation)
     assert second["waiting"] == []
     assert "no answer from group" in second["dropped"][alone] and "out of memory" in second["dropped"][alone]
+
+
+def test_one_of_five_clients_alone_does_not_judge_a_candidate() -> None:
+    """Of two groups of five, only client 0 answers in its own: its candidates are as without an answer."""
+    ten = [client(f"client-{number}") for number in range(10)]
+    federation = Script(ten, FROM_9_TO_4)
+    method = decnas(groups=2, alpha=0.16)
+    state, _ = rounds(method, federation, 1)
+    (own,) = [group for group in state.groups if "client-0" in group]
+    federation = Script(ten, silent(*(name for name in own if name != "client-0")))
+    state, event = step(method, replace(state, previous={}), federation)
+    judged = {score["group"] for score in event["candidates"].values()}
+    assert judged == {1 - state.groups.index(own)} and event["waiting"] and list(state.previous) == [*map(str, judged)]
 
 
 def test_a_waiting_candidate_does_not_outlive_the_decision() -> None:

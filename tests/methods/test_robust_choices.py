@@ -11,15 +11,19 @@ import pytest
 
 import atoll
 from atoll.algorithms.neat.island import Island
-from atoll.core.messages import Payload, Task
+from atoll.clients import LocalTraining, fresh, train_models
+from atoll.core.messages import Payload, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.federation.local import local_federation
 from atoll.federation.trust import RobustSettings, draw_checkers
 from atoll.methods.nevofed.refinement import psi_of
+from atoll.methods.offline import OfflineState
 from atoll.rng import stream
 from atoll.testing import ScriptedFederation, made_images, made_table
 from methods import late_clients, narrow_nets, two_blocks
+from methods.late_clients import make as fedrl
 from methods.test_nevofed_round import method as nevofed
+from methods.test_offline import offline
 from outcomes import outcome
 from refusals import refused
 
@@ -276,3 +280,87 @@ def test_a_robust_search_ends_and_its_workers_do_not_matter(name: str, tmp_path:
     assert outcome(one)["result"]["candidates"] == outcome(two)["result"]["candidates"]
     assert outcome(one)["weights"] == outcome(two)["weights"]
     assert all(account["replies"]["rejected"] == 0 for account in one.result["ledger"]["per_round"])
+
+
+# -- what too few updates leave as it was ---------------------------------------------------------------------------
+
+MEDIAN = RobustSettings(models="median")
+
+
+def robust(federation: Any, settings: RobustSettings = MEDIAN) -> Any:
+    federation.robust = settings
+    return federation
+
+
+@pytest.mark.parametrize("settings", [MEDIAN, RobustSettings(clip=2.0), RobustSettings(fitness="median")])
+def test_groups_of_two_cannot_be_robust(settings: RobustSettings) -> None:
+    federation = robust(narrow_nets.Script(TWELVE), settings)
+    with refused(ConfigError, "too-few-clients", "robust.", "12 clients in 6 groups", "2.0 each", "decnas.groups"):
+        narrow_nets.begun(narrow_nets.decnas(), federation)
+    narrow_nets.begun(narrow_nets.decnas(groups=4), federation)
+
+
+@pytest.mark.parametrize(("clients", "operations"), [(23, "2.9 clients an operation"), (24, "")])
+def test_each_operation_needs_three_clients(clients: int, operations: str) -> None:
+    federation, method = robust(late_clients.federation_of(dict.fromkeys(map(str, range(clients)), 1.0))), fedrl()
+    if not operations:
+        method.init(federation, stream(7, "init"))
+        return
+    with refused(ConfigError, "too-few-clients", "robust.models", f"{clients} clients", operations, "24"):
+        method.init(federation, stream(7, "init"))
+
+
+def test_a_candidate_with_two_updates_stays_as_it_was_and_the_event_says_so() -> None:
+    """Every client adds 2; one of the three that tune the first candidate fails."""
+    failed: list[str] = []
+
+    def correct(task: Task) -> int:
+        if task.payload["candidate"] == "layers.0" and not failed:
+            failed.append(task.client)
+            raise ValueError("asleep")
+        return 5
+
+    federation = robust(narrow_nets.Script(TWELVE, correct, lambda task, candidate: 2.0))
+    method = narrow_nets.decnas(groups=4, dropping=False)
+    state, _ = narrow_nets.step(method, narrow_nets.begun(method, federation), federation)
+    sent = {task.payload["candidate"]: task.payload["weights"] for task in federation.sent("tune")}
+    moved = {
+        one["unit"]: float(max((one["weights"][name] - array).max() for name, array in sent[one["unit"]].items()))
+        for one in state.candidates
+    }
+    assert failed and moved == {unit: 0.0 if unit == "layers.0" else 2.0 for unit in narrow_nets.UNITS}
+    assert federation.unchanged.events() == {"unchanged": {"layers.0": 2}} and not federation.unchanged.events()
+
+
+def test_one_model_of_a_round_with_two_updates_stays_as_it_was() -> None:
+    def answer(task: Task) -> Payload:
+        if task.id == "train:short:a":
+            raise ValueError("asleep")
+        return {"weights": Tensors({name: array + np.float32(1) for name, array in task.payload["weights"].items()})}
+
+    federation = robust(ScriptedFederation(["a", "b", "c"], answer))
+    dense = {"space": "fixed", "model": "mlp", "input": [2], "classes": 2, "hidden": [3]}
+    models = [fresh(name, dense, stream(1, name)) for name in ("short", "whole")]
+    short, whole = train_models(federation, models, federation.clients(), LocalTraining(epochs=1, batch=5), 0)
+    assert short.weights is models[0].weights and federation.unchanged.events() == {"unchanged": {"short": 2}}
+    assert all(np.array_equal(whole.weights[name], array + np.float32(1)) for name, array in models[1].weights.items())
+
+
+def test_a_network_with_two_updates_counts_as_untrained_in_the_offline_search() -> None:
+    def change(task: Task, number: int) -> float:
+        if task.payload["key"] == [0, 1] and task.client == "client-0":
+            raise RuntimeError("out of memory")
+        return 1.0
+
+    infos = [two_blocks.client(f"client-{number}") for number in range(3)]
+    federation = robust(two_blocks.Script(infos, change))
+    federation.begin(1)
+    after, metrics = offline().step(OfflineState(0, [[1, 1], [0, 1]], [], {}), federation, stream(7, "test", 0))
+    assert metrics["untrained"] == ["01"] and [0, 1] not in after.parents
+
+
+def test_the_event_of_a_round_says_what_it_left_unchanged(tmp_path: Path) -> None:
+    rule = {"kind": "dropout", "clients": ["client-00"], "last": 1}
+    settings = {"robust": {"models": "median"}, "engine": {"workers": 0}, "faults": {"rule": [rule]}}
+    run = atoll.search("fedavg", made_table(clients=3), out=tmp_path / "run", settings=settings, rounds=2, hidden=[4])
+    assert [event.get("unchanged") for event in run.rounds] == [{"model": 2}, None]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from atoll.core.ledger import Account
-from atoll.report.terminal import LiveProgress, NoProgress, PlainProgress, amount, printable, progress
+from atoll.report.terminal import LiveProgress, NoProgress, PlainProgress, amount, progress
 
 EVIL = "<script>alert(1)</script>[red]\x1b[2J"
 
@@ -45,10 +45,6 @@ def test_the_right_kind_of_progress() -> None:
     live = progress(console(terminal=True), quiet=False)
     assert type(live) is LiveProgress
     live.close()
-
-
-def test_control_characters_are_written_out() -> None:
-    assert printable("a\x1b[2Jb\n\udcffä") == "a\\x1b[2Jb\\n\\udcffä"
 
 
 @pytest.mark.parametrize(

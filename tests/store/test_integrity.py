@@ -13,7 +13,7 @@ from atoll.store.integrity import changed_files, checked_lines, digests_of, line
 from refusals import refused
 
 PLACE = Path("events.jsonl")
-EVENTS = [{"round": 1, "text": "é"}, {"round": 2, "inner": {"a": 1, "sum": "x"}}, {"round": 3}]
+EVENTS = [{"round": 1, "text": "é\ud800\\ud800"}, {"round": 2, "inner": {"a": 1, "sum": "x"}}, {"round": 3}]
 
 
 def log() -> list[bytes]:

@@ -109,9 +109,10 @@ class PartialMean:
 def with_momentum(before: Tensors, mean: Tensors, velocity: Tensors, momentum: float) -> tuple[Tensors, Tensors]:
     """Server momentum, FedAvgM (Hsu et al., "Measuring the Effects of Non-Identical Data Distribution for Federated
     Visual Classification", 2019): v <- momentum * v + (mean - theta), theta <- theta + v. The new weights and the new
-    velocity, which is empty at first; without momentum the mean itself, to the bit.
+    velocity, which is empty at first; without momentum the mean itself, to the bit. A mean that is `before` itself was
+    made of too few models: nothing moves.
     """
-    if not momentum:
+    if not momentum or mean is before:
         return mean, velocity
     moved: dict[str, Array] = {}
     velocities: dict[str, Array] = {}

@@ -13,7 +13,7 @@ the end, so memory grows with the number of clients.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,12 +75,18 @@ def geometric_median(rows: Floats) -> Floats:
 class RobustMean:
     """Takes models one by one, as `Mean` does. `start` is what all of them started from; without it they are changes.
 
-    `partial`: models are parts of `start`, and each tensor is averaged over those that hold it. A tensor that fewer
-    than three hold stays as it was.
+    `partial`: models are parts of `start`, and each tensor is averaged over those that hold it. What fewer than three
+    hold stays as it was: the whole model, or those tensors. `too_few` is called with the number of models, or tensors.
     """
 
-    def __init__(self, averaging: Averaging, start: Mapping[str, Array] | None, partial: bool = False) -> None:
-        self._averaging, self._start, self._partial = averaging, start, partial
+    def __init__(
+        self,
+        averaging: Averaging,
+        start: Tensors | None,
+        partial: bool = False,
+        too_few: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        self._averaging, self._start, self._partial, self._too_few = averaging, start, partial, too_few
         self._dtypes: dict[str, np.dtype[np.generic]] = {}
         self._changes: list[dict[str, Floats]] = []
         self.weight = 0.0
@@ -101,13 +107,16 @@ class RobustMean:
         self.weight += weight
 
     def result(self) -> Tensors:
-        """The average; with `partial` all of `start`, else the tensors that were added."""
+        """The average; with `partial` all of `start`, else the tensors that were added. Of fewer than three models
+        `start` itself, or no changes."""
         count = len(self._changes)
-        if count == 0 or (count < FEWEST and not self._partial):
+        if count == 0:
             raise TooFewReplies(
-                f"{count} usable updates are too few for robust.models = {self._averaging.rule!r}; it needs {FEWEST}",
-                code="too-few-replies",
+                "no model to average: no reply was accepted, or no accepted client has data", code="too-few-replies"
             )
+        if count < FEWEST and not self._partial:
+            self._too_few(count)
+            return Tensors({}) if self._start is None else self._start
         changes = self.changes()
         if self._start is None:
             return Tensors({name: _rounded(change, self._dtypes[name]) for name, change in changes.items()})
@@ -119,6 +128,8 @@ class RobustMean:
         updates = self._clipped()
         # Sorted: sums must not depend on an order that a resumed run may not keep.
         names = sorted(name for name in self._dtypes if sum(name in update for update in updates) >= FEWEST)
+        if len(names) < len(self._dtypes):
+            self._too_few(len(self._dtypes) - len(names))
         if self._averaging.rule == "geometric_median" and not self._partial:
             return self._together(updates, names)
         found: dict[str, Floats] = {}
@@ -155,8 +166,8 @@ class RobustMean:
 class RobustGradient(RobustMean):
     """Takes gradients of sub-models, as `GradientMean` does: a tensor that is missing in a reply counts as zero."""
 
-    def __init__(self, averaging: Averaging) -> None:
-        super().__init__(averaging, None, partial=True)
+    def __init__(self, averaging: Averaging, too_few: Callable[[int], None] = lambda number: None) -> None:
+        super().__init__(averaging, None, True, too_few)
         self.count = 0
 
     def add(self, tensors: Mapping[str, Array], weight: float = 1) -> None:

@@ -36,7 +36,7 @@ def tell_json(value: Any) -> None:
 
 def tell(text: str, end: str = "\n") -> None:
     """Print text unchanged: no markup, no colours, no line wrapping."""
-    from atoll.report.terminal import printable
+    from atoll.core.messages import printable
 
     lines = "\n".join(map(printable, text.split("\n")))
     out_console.print(lines, markup=False, highlight=False, soft_wrap=True, end=end)
@@ -44,7 +44,7 @@ def tell(text: str, end: str = "\n") -> None:
 
 def complain(text: str, *more: str) -> None:
     """One line on the error stream, and those that explain it."""
-    from atoll.report.terminal import printable
+    from atoll.core.messages import printable
 
     line = printable(" ".join(text.split()))
     error_console.print(f"atoll: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -331,16 +331,17 @@ def _pooled(replies: Iterable[Reply]) -> list[Tensors]:
 
 def _together(federation: Federation, groups: Sequence[tuple[str, Sequence[Task]]]) -> list[list[Reply]]:
     """The good replies to each group of tasks, all sent at once. A group is named by what its clients return; one with
-    tasks needs a good reply."""
+    tasks needs a good reply, and all together enough of them."""
     owner = {task.id: place for place, (_, tasks) in enumerate(groups) for task in tasks}
     found: list[list[Reply]] = [[] for _ in groups]
     replies = federation.collect([task for _, tasks in groups for task in tasks], minimum=0)
     for reply in replies:
         found[owner[reply.task.id]].append(reply)
     for place, (what, tasks) in enumerate(groups):
-        if tasks and not found[place]:
+        if tasks and not (found[place] and replies.enough):
             reasons = failure_reasons([one.error for one in replies.failures if owner[one.task.id] == place])
-            raise TooFewReplies(f"none of {len(tasks)} clients returned {what} ({reasons})", code="too-few-replies")
+            number = f"{len(found[place]) or 'none'} of {len(tasks)}"
+            raise TooFewReplies(f"{number} clients returned {what} ({reasons})", code="too-few-replies")
     return found
 
 

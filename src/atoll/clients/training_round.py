@@ -35,6 +35,7 @@ from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
 from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
+from atoll.federation.replies import mostly_nonfinite
 from atoll.rng import Generator
 from atoll.spaces.cost import training_macs
 from atoll.spaces.sparse import space as sparse
@@ -154,8 +155,8 @@ def train_models(
     """All models after one more round on these clients, or each on its `own`; their `counts` say what they got right on
     these `parts` before it.
 
-    A model whose weights left the finite numbers on every client has diverged. One that no client trained for another
-    reason stays as it was. If no client returned anything for any model, that is `TooFewReplies`.
+    A model with too few usable replies (`engine.minimum`) stays as it was; if most clients' weights left the finite
+    numbers, it has diverged. If all models stay as they were, that is `TooFewReplies`.
     """
     running = {model.name: model for model in models if not model.diverged}
     if not running:
@@ -173,7 +174,10 @@ def train_models(
         for info in asked[name]
     ]
     owner = dict(zip((task.id for task in tasks), (name for name in asked for _ in asked[name]), strict=True))
-    sums = {name: _Sum(federation.mean(running[name].weights), median=federation.median_fitness) for name in running}
+    sums = {
+        name: _Sum(federation.mean(one.weights, name), len(asked[name]), median=federation.median_fitness)
+        for name, one in running.items()
+    }
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         name = owner[reply.task.id]
@@ -183,9 +187,16 @@ def train_models(
         sums[name].count(reply.payload, info)
     for failure in replies.failures:
         sums[owner[failure.task.id]].errors.append(failure.error or "")
-    if all(total.mean.weight == 0 and not total.diverged for total in sums.values()):
+        sums[owner[failure.task.id]].asked -= not failure.asked
+    for name, total in sums.items():
+        total.enough = total.mean.weight > 0 and total.good >= federation.rules.least(total.asked)
+        if not total.enough and not total.diverged:
+            federation.unchanged.of_model(name)(total.good)
+    if not any(total.enough or total.diverged for total in sums.values()):
+        good = sum(total.good for total in sums.values()) or "none"
         raise TooFewReplies(
-            f"none of {len(tasks)} tasks returned a usable model ({replies.reasons})", code="too-few-replies"
+            f"{good} of {len(tasks)} tasks returned a usable model, too few for each ({replies.reasons})",
+            code="too-few-replies",
         )
     momentum = training.server_momentum
     after = [sums[model.name].applied(model, momentum) if model.name in sums else model for model in models]
@@ -296,7 +307,8 @@ def count_correct(
                 returns[REPORT] = {"test": {"correct": Count(reported[info.name])}}
             tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, whole, macs * rows, returns, test_evaluation))
             owner[task_id] = model.name
-    for reply in federation.collect(tasks, minimum=0):
+    minimum = 0 if test_evaluation else min(1, len(tasks))
+    for reply in federation.collect(tasks, minimum, f"{part} counts"):
         found, client = counts[owner[reply.task.id]], reply.task.client
         found.add(reply.payload, sizes[client])
         if found.test is not None and REPORT in reply.payload:
@@ -338,6 +350,9 @@ class _Sum:
     """What the replies for one model add up to."""
 
     mean: Mean | RobustMean
+    asked: int  # clients
+    good: int = 0  # replies
+    enough: bool = True  # of them
     connections: float = 0.0
     correct: int = 0
     rows: int = 0
@@ -347,9 +362,10 @@ class _Sum:
 
     @property
     def diverged(self) -> bool:
-        return self.mean.weight == 0 and any("nonfinite" in error for error in self.errors)
+        return not self.enough and mostly_nonfinite(self.errors, self.asked)
 
     def add(self, architecture: dict[str, Any], payload: Payload, rows: int, weight: float) -> None:
+        self.good += 1
         self.mean.add(payload["weights"], weight)
         self.connections += weight * sparse.connections(architecture, payload["weights"])
         if "correct" in payload:
@@ -367,14 +383,16 @@ class _Sum:
 
     def applied(self, model: FederatedModel, momentum: float) -> FederatedModel:
         """The model after the round."""
-        if self.mean.weight == 0:
-            return replace(model, diverged=self.diverged)
-        weights, velocity = with_momentum(model.weights, self.mean.result(), model.velocity, momentum)
+        left = model.connections or sparse.connections(model.architecture, model.weights)
+        if not self.enough:
+            return replace(model, diverged=self.diverged, connections=left)
+        averaged = self.mean.result()  # the model's own weights, if a robust rule has too few updates
+        weights, velocity = with_momentum(model.weights, averaged, model.velocity, momentum)
         return replace(
             model,
             weights=weights,
             velocity=velocity,
-            connections=self.connections / self.mean.weight,
+            connections=left if averaged is model.weights else self.connections / self.mean.weight,
             client_correct=self.correct,
             client_rows=self.rows,
             counts=self.counts,

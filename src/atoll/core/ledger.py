@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from atoll.core.messages import REJECTED
+
 REASON = 200  # characters of a reason that are kept
 REASONS = 10  # kinds of failure that a client's account tells apart: a client may send a new one each time
 OTHER = "other reasons"
@@ -201,5 +203,5 @@ def account_from_plain(row: Mapping[str, Any]) -> Account:
 
 def _short(reason: str) -> str:
     """The start of an error, up to its first detail: errors that differ in numbers only count together."""
-    text = reason.removeprefix("rejected, ").partition(":")[0] if reason.startswith("rejected, ") else reason
+    text = reason.removeprefix(REJECTED).partition(":")[0] if reason.startswith(REJECTED) else reason
     return text[:REASON]

@@ -24,6 +24,9 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 # charged to the search, and no fault strikes it.
 REPORT = "report"
 
+REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
+LONGEST = 4000  # characters of a text that comes from a client
+
 Late = Literal["drop", "use", "compensate"]  # what becomes of replies to earlier exchanges
 
 
@@ -184,10 +187,23 @@ class Reply:
     payload: Payload = field(default_factory=dict)
     error: str | None = None
     round: int = 0  # the round in which its task was sent
+    asked: bool = True  # False: the task was not sent, because its client is not asked any more
 
     @property
     def ok(self) -> bool:
         return self.error is None
+
+
+def printable(text: str) -> str:
+    """Text without control characters and halves of surrogate pairs: `\\x1b` is written out. Every file can hold it."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def one_line(text: str) -> str:
+    """A text that comes from a client, as every file, log and terminal can take it: one line, and not endless."""
+    return printable(" ".join(text[: 4 * LONGEST].split()))[:LONGEST]
 
 
 def charged(payload: Payload) -> Payload:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from atoll.core import wire
-from atoll.core.messages import Payload, TaskSize
+from atoll.core.messages import LONGEST, Payload, TaskSize, one_line
 from atoll.deploy.bundle import installed
 from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, changed_since, run_folder, sweep_runs
 from atoll.deploy.private import SitePrivacy, secret_digest, split_name, work_of
@@ -93,7 +93,6 @@ def lacks_memory(problem: BaseException) -> bool:
 
 
 log = logging.getLogger("atoll")
-LONGEST = 4000  # characters of an error or a message from the server
 DATA_CHANGED = "the data is not that of the last run, of {}; restore it if that was not intended"
 LOG_BYTES = 10_000_000  # after which a new log of tasks begins; the one before it is kept
 
@@ -241,7 +240,7 @@ class SiteNode:
     def _notice(self, frame: bytes) -> Payload:
         """A text from the server, such as why this site is left out of a run."""
         message = wire.decode(frame)
-        text = " ".join(str(message["text"]).split())[:LONGEST]
+        text = one_line(str(message["text"]))
         log.warning("atoll: message from the server: %s", text)
         self.site.folder.mkdir(parents=True, exist_ok=True)
         (self.site.folder / "notice.txt").write_text(text + "\n", encoding="utf-8")

@@ -31,7 +31,15 @@ from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.replies import Replies
 from atoll.federation.transport import Transport
-from atoll.federation.trust import NormRule, RobustSettings, Strikes, capped_shares, draw_checkers, returns_update
+from atoll.federation.trust import (
+    NormRule,
+    RobustSettings,
+    Strikes,
+    Unchanged,
+    capped_shares,
+    draw_checkers,
+    returns_update,
+)
 from atoll.rng import Generator
 
 
@@ -53,7 +61,9 @@ class Federation:
         """Without `rules` every exchange waits for all replies. Without a `clock`: real time."""
         self.ledger = Ledger()
         self.robust = robust or RobustSettings()
+        self.unchanged = Unchanged()
         self._set_aside: dict[str, str] = {}  # not reported yet: client -> why
+        self._sizes: dict[str, list[float]] = {}  # job -> sizes of its last updates, see `NormRule.sizes`
         self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
         self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
@@ -96,20 +106,23 @@ class Federation:
         """Of the clients as they joined: what they report later changes nothing."""
         return capped_shares(self._clients)
 
-    def mean(self, start: Tensors | None) -> Mean | RobustMean:
-        """What averages whole models that started from `start` (None: changes), by `robust.models`."""
+    def mean(self, start: Tensors | None, name: str = "model") -> Mean | RobustMean:
+        """What averages whole models that started from `start` (None: changes), by `robust.models`. `name` is the
+        model's in the event of the round, if it has too few updates."""
         averaging = self.robust.averaging
-        return Mean() if averaging.plain else RobustMean(averaging, start)
+        return Mean() if averaging.plain else RobustMean(averaging, start, too_few=self.unchanged.of_model(name))
 
     def partial_mean(self, master: Tensors, average: Average) -> PartialMean | RobustMean:
         """The same for models that are parts of a master."""
         averaging = self.robust.averaging
-        return PartialMean(master, average) if averaging.plain else RobustMean(averaging, master, partial=True)
+        if averaging.plain:
+            return PartialMean(master, average)
+        return RobustMean(averaging, master, partial=True, too_few=self.unchanged.of_tensors)
 
     def gradient_mean(self) -> GradientMean | RobustGradient:
         """The same for gradients of sub-models."""
         averaging = self.robust.averaging
-        return GradientMean() if averaging.plain else RobustGradient(averaging)
+        return GradientMean() if averaging.plain else RobustGradient(averaging, self.unchanged.of_tensors)
 
     @property
     def median_fitness(self) -> bool:
@@ -191,6 +204,9 @@ class Federation:
         It waits as the engine's rules say. Clients that are busy with an earlier exchange are not asked; the quorum is
         a share of all these tasks, or of `participating` if the method has left busy clients out itself. An exchange
         that `takes_late` gets late replies first, unless the rules drop them: their `round` is that of their task.
+
+        Too few good replies, by `minimum` or by the engine's rules, are `TooFewReplies`. With a `minimum` of 0 the
+        method must look at `enough` itself.
         """
         clients = len({task.client for task in tasks})
         in_order = self.rules.in_order and (self.rules.final or not self._clock.holds_back)
@@ -200,8 +216,9 @@ class Federation:
         else:
             replies = self._exchange(tasks, takes_late, participating or len(tasks))
         if returns_update(tasks):
-            replies = self._within_norm(replies)
-        return Replies(self._with_strikes(replies), clients, minimum, what)
+            replies = self._within_norm(replies, next(task.job for task in tasks if returns_update([task])))
+        asked = None if takes_late else sum(not task.test_evaluation for task in tasks)
+        return Replies(self._with_strikes(replies), clients, minimum, what, self.rules.least, asked)
 
     def _with_strikes(self, replies: Iterator[Reply]) -> Iterator[Reply]:
         """The replies of an exchange, after which clients that were rejected too often are set aside."""
@@ -211,16 +228,17 @@ class Federation:
             if self.ledger.strike(client, self.robust.strikes, self.round):
                 self._set_aside[client] = f"{self.robust.strikes} strikes; the last one: {reason}"
 
-    def _within_norm(self, replies: Iterator[Reply]) -> Iterator[Reply]:
+    def _within_norm(self, replies: Iterator[Reply], job: str) -> Iterator[Reply]:
         """The replies of an exchange, without updates that are out of all proportion."""
 
         def rejected(reply: Reply) -> None:
             was: Fate = "used" if reply.round == self.round else "late"
             self.ledger.changed_its_mind(reply.task.client, was, "rejected", reply.error or "")
 
-        rule = NormRule(rejected)
+        rule = NormRule(rejected, earlier=self._sizes.get(job, ()))
         yield from rule.passed(replies)
         self._updates |= rule.whole
+        self._sizes[job] = rule.sizes
 
     def largest_updates(self, number: int = 3) -> dict[str, float]:
         """The clients with the largest updates of this round, and their root mean squares."""
@@ -330,11 +348,12 @@ class Federation:
         """Clients' memory, what each holds, and what is in flight. Only between rounds."""
         self._count_left_out()
         position = None if self.guard is None else self.guard.account.records.position()
-        return self._dispatcher.snapshot() | {"left_out": dict(self._left_out), "privacy": position}
+        own = {"left_out": dict(self._left_out), "sizes": dict(self._sizes), "privacy": position}
+        return self._dispatcher.snapshot() | own
 
     def restore(self, snapshot: Payload) -> None:
         """Continue from a snapshot: tasks in flight are started again and give the same outcomes."""
-        self._left_out = dict(snapshot["left_out"])
+        self._left_out, self._sizes = dict(snapshot["left_out"]), dict(snapshot["sizes"])
         if self.guard is not None:
             self.guard.account.records.refuse_missing(snapshot["privacy"])
         self._dispatcher.restore(snapshot)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
-from atoll.core.messages import REPORT, ClientInfo, Payload, Reply, Task, charged
+from atoll.core.messages import REJECTED, REPORT, ClientInfo, Payload, Reply, Task, charged, one_line
 from atoll.federation.client_cache import ClientCache
 from atoll.federation.exchange import Enough
 from atoll.federation.journal import Journal
@@ -229,15 +229,16 @@ class Dispatcher:
         self._numbers[task.client] = number + 1
         sizes = wire.tensor_sizes(task.payload)
         if task.client not in self._known:
-            self.done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round)
+            self.done[order] = Reply(task, error=f"there is no client {task.client!r}", round=self.round, asked=False)
             return order
         if self.ledger.is_set_aside(task.client):
-            self.done[order] = Reply(task, error="set aside after too many rejected replies", round=self.round)
+            error = "set aside after too many rejected replies"
+            self.done[order] = Reply(task, error=error, round=self.round, asked=False)
             return order
         if self._guard is not None:
             task, refusal = self._guard.admit(task, self.round, number)
             if refusal is not None:
-                self.done[order] = Reply(task, error=refusal, round=self.round)
+                self.done[order] = Reply(task, error=refusal, round=self.round, asked=False)
                 return order
         size = 0 if task.test_evaluation else wire.size(charged(task.payload), self.cache.of(task.client))
         if not task.test_evaluation:
@@ -333,12 +334,14 @@ class Dispatcher:
         """The reply that an outcome makes, and its fate if it is a bad one. A good one renews its client's memory."""
         task = envelope.task
         if outcome.error is not None:
-            fate: Fate = "rejected" if outcome.rejected else "failed"
-            return Reply(task, error=outcome.error, round=envelope.round), fate
+            error = one_line(outcome.error)
+            if not outcome.rejected and error.startswith(REJECTED):  # only the server rejects
+                error = f"client: {error}"
+            return Reply(task, error=error, round=envelope.round), "rejected" if outcome.rejected else "failed"
         payload = outcome.payload or {}
         reason = checks.inspect(payload, task.returns)
         if reason is not None:
-            return Reply(task, error=f"rejected, {reason}", round=envelope.round), "rejected"
+            return Reply(task, error=one_line(f"{REJECTED}{reason}"), round=envelope.round), "rejected"
         if outcome.memory:
             self._memory[task.client] = outcome.memory
         else:

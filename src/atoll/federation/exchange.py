@@ -3,6 +3,8 @@
 An exchange sends tasks and waits for replies. With the usual rules it waits for all of them. With a quorum it ends with
 the reply that completes it; clients that are not done go on with their work, are busy until then and are asked no new
 task. Their late replies are dropped, or handed to the next exchange if the method can use them.
+
+An exchange with too few good replies does not count: the round is repeated, and then the run pauses.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from dataclasses import dataclass
 
 from atoll.core.messages import Late, Reply, Task
 
+MINIMUM = 0.25  # the share of good replies with which an exchange counts: with five clients two of them
+
 
 @dataclass(frozen=True)
 class ExchangeRules:
     """`quorum` is a share of the participating clients, late arrivals that are used included."""
 
     quorum: float = 1.0
+    minimum: float = MINIMUM  # of an exchange's tasks, the least share of good replies; not more than the quorum
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
     late: Late = "drop"
     fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
@@ -41,7 +46,15 @@ class ExchangeRules:
 
     def needed(self, participating: int) -> int:
         """Replies that an exchange with this many waits for."""
-        return max(1, math.ceil(self.quorum * participating - 1e-9))
+        return max(1, _share(self.quorum, participating))
+
+    def least(self, asked: int) -> int:
+        """Good replies without which an exchange of this many tasks does not count."""
+        return _share(min(self.minimum, self.quorum), asked)
+
+
+def _share(share: float, number: int) -> int:
+    return math.ceil(share * number - 1e-9)
 
 
 @dataclass(frozen=True)

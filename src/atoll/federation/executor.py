@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from atoll.core import checks, wire
-from atoll.core.messages import Array, Payload, TaskSize
+from atoll.core.messages import REJECTED, Array, Payload, TaskSize
 from atoll.errors import ConfigError, WireError
 from atoll.federation.transport import Envelope, Outcome, work_digest
 from atoll.rng import secret_stream, stream
@@ -165,13 +165,13 @@ def outcome(envelope: Envelope, answer: bytes | bytearray) -> Outcome:
 def with_sound_memory(envelope: Envelope, found: Outcome) -> Outcome:
     """The outcome, or a rejection if the client's memory, which the server holds for it, is not what it may be."""
     reason = checks.inspect_memory(found.memory, envelope.task.remembers) if found.memory else None
-    return found if reason is None else Outcome(envelope.order, error=f"rejected, {reason}", rejected=True)
+    return found if reason is None else Outcome(envelope.order, error=f"{REJECTED}{reason}", rejected=True)
 
 
 def refused(envelope: Envelope, problem: WireError) -> Outcome:
     """The outcome of an answer that is not read: it is too long, or not a frame at all."""
     rule = "size" if problem.code in TOO_LARGE else "frame"
-    return Outcome(envelope.order, error=f"rejected, {rule}: {problem}", rejected=True)
+    return Outcome(envelope.order, error=f"{REJECTED}{rule}: {problem}", rejected=True)
 
 
 def check_size(envelope: Envelope, size: int) -> WireError | None:

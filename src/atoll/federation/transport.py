@@ -116,9 +116,9 @@ def envelope_from_plain(row: Payload) -> Envelope:
 
 
 def plain_reply(order: int, reply: Reply) -> Payload:
-    values = {"order": order, "round": reply.round, "payload": reply.payload, "error": reply.error}
-    return {"task": _plain_task(reply.task), **values}
+    values = {"round": reply.round, "payload": reply.payload, "error": reply.error, "asked": reply.asked}
+    return {"task": _plain_task(reply.task), "order": order, **values}
 
 
 def reply_from_plain(row: Payload) -> Reply:
-    return Reply(_task_from_plain(row["task"]), row["payload"], row["error"], row["round"])
+    return Reply(_task_from_plain(row["task"]), row["payload"], row["error"], row["round"], row["asked"])

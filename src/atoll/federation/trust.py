@@ -5,9 +5,9 @@ Clients whose replies are rejected again and again are set aside: their tasks ar
 The norm rule, always on: an update is rejected if one of its blocks (tensors) has a root mean square beyond `FACTOR`
 times the usual one of its exchange. The usual one is the larger of two medians: of this block over the replies that
 hold it, where they are at least three, and of the whole update over all replies. So one client cannot move it far, and
-a block that only one client trains is compared with the updates of all. With fewer than three updates in an exchange
-there is nothing to compare with. An update is also rejected if it is longer than its training can have made it: see
-`TensorsLike.longest`, which tasks with a clip have.
+a block that only one client trains is compared with the updates of all. With fewer than three updates in an exchange a
+whole update is compared with those of earlier exchanges, or with 1 before there was one. An update is also rejected if
+it is longer than its training can have made it: see `TensorsLike.longest`, which tasks with a clip have.
 
 The median is known when all replies have arrived, so they are held until then, up to `HELD` bytes. Beyond that each
 reply is compared with those before it.
@@ -26,15 +26,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.algorithms.robust import Averaging, Rule
 from atoll.core.checks import TensorsLike
-from atoll.core.messages import Array, ClientInfo, Reply, Task, Tensors
+from atoll.core.messages import REJECTED, Array, ClientInfo, Payload, Reply, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.rng import Generator
 
 FACTOR = 100.0
 ROUNDING = 1.01  # a length that is summed in float32 may be this much too large
-FEWEST = 3  # updates without which there is no rule
+FEWEST = 3  # updates that can be compared with each other
+REMEMBERED = 20  # sizes of earlier updates
+# Sizes that are never out of proportion to earlier ones: after the end of a schedule updates become large again.
+SMALL = 0.01
 HELD = 256 * 2**20  # bytes of updates that wait for the rest of their exchange
-REJECTED = "rejected, "  # how the error of a reply begins that a rule has refused
 CAP = 10  # times the median of all clients' rows
 
 ClientWeights = Literal["rows", "capped", "equal"]
@@ -64,16 +66,47 @@ class RobustSettings(BaseModel):
     def averaging(self) -> Averaging:
         return Averaging(self.models, self.trim, self.clip)
 
-    def refuse_too_few(self, clients: int) -> None:
-        """Robust rules need three clients: between two no rule can tell which one is wrong."""
-        robust = {"models": not self.averaging.plain, "fitness": self.fitness != "mean"}
-        for name, used in robust.items():
-            if used and clients < FEWEST:
-                raise ConfigError(
-                    f"robust.{name}: with {clients} clients no rule can tell which one is wrong; it needs {FEWEST}, "
-                    "or leave [robust] out",
-                    code="too-few-clients",
-                )
+    def refuse_too_few(self, clients: int, a_round: int) -> None:
+        """Robust rules need three clients, and those of models three in `a_round`: between two no rule can tell which
+        one is wrong."""
+        self.refuse_fewer(a_round, f"a round waits for {a_round} of {clients} clients", "models")
+        self.refuse_fewer(clients, f"there are {clients} clients", "fitness")
+
+    def refuse_fewer(self, number: int, what: str, name: Literal["models", "fitness"]) -> None:
+        """Refuse a setting, if it is used, that averages or asks this many clients only; `what` says so in numbers."""
+        used = self.fitness != "mean" if name == "fitness" else not self.averaging.plain
+        if used and number < FEWEST:
+            setting = "clip" if name == "models" and self.models == "mean" else name
+            raise ConfigError(
+                f"robust.{setting}: {what}; it needs {FEWEST}, between two no rule can tell which one is wrong",
+                code="too-few-clients",
+            )
+
+
+class Unchanged:
+    """What a round leaves as it was, because fewer than three updates of it are too few for a robust average."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, int] = {}
+        self._tensors = 0
+
+    def of_model(self, name: str) -> Callable[[int], None]:
+        """Called with the number of updates of this model."""
+
+        def add(updates: int) -> None:
+            self._models[name] = updates
+
+        return add
+
+    def of_tensors(self, number: int) -> None:
+        """Called with a number of tensors."""
+        self._tensors += number
+
+    def events(self) -> Payload:
+        """For the event of a round; empty afterwards."""
+        found = {"unchanged": self._models, "unchanged_tensors": self._tensors}
+        self._models, self._tensors = {}, 0
+        return {name: value for name, value in found.items() if value}
 
 
 def draw_checkers(clients: Sequence[ClientInfo], rng: Generator) -> list[str]:
@@ -139,9 +172,11 @@ class NormRule:
     """Serves one exchange: `passed` gives its replies in their order, those that break the rule as failures, of which
     `rejected` is informed."""
 
-    def __init__(self, rejected: Callable[[Reply], None], held: int = HELD) -> None:
+    def __init__(self, rejected: Callable[[Reply], None], held: int = HELD, earlier: Sequence[float] = ()) -> None:
+        """`earlier`: the sizes that earlier exchanges of the same kind have left in `sizes`."""
         self.whole: dict[str, float] = {}  # the largest update of each client
-        self._rejected, self._most = rejected, held
+        self._rejected, self._most, self._earlier = rejected, held, earlier
+        self._accepted: list[float] = []
         self._blocks: dict[Block, list[float]] = {}
         self._wholes: list[float] = []
 
@@ -162,6 +197,20 @@ class NormRule:
                 waiting = []
         yield from self._judged(waiting)
 
+    @property
+    def usual(self) -> float:
+        """The usual size of a whole update: the median of this exchange or, with too few here, of earlier ones. Where
+        most clients change nothing, or nothing is known, it is 1, the usual order of weights."""
+        if len(self._wholes) >= FEWEST:
+            return median(self._wholes) or 1.0
+        return max(median(self._earlier), SMALL) if self._earlier else 1.0
+
+    @property
+    def sizes(self) -> list[float]:
+        """What later exchanges should know of this one, and of those before: the last sizes."""
+        own = [median(self._wholes)] if len(self._wholes) >= FEWEST else self._accepted
+        return [*self._earlier, *filter(math.isfinite, own)][-REMEMBERED:]
+
     def _count(self, client: str, found: UpdateSizes) -> None:
         self._wholes.append(found.whole)
         self.whole[client] = max(found.whole, self.whole.get(client, 0.0))
@@ -169,11 +218,15 @@ class NormRule:
             self._blocks.setdefault(block, []).append(value)
 
     def _judged(self, waiting: Iterable[tuple[Reply, UpdateSizes | None]]) -> Iterator[Reply]:
+        usual = self.usual
         if len(self._wholes) < FEWEST:
-            yield from (reply for reply, _ in waiting)
+            for reply, found in waiting:
+                if found is not None and found.whole > FACTOR * usual:
+                    reply = self._refused(reply, f"norm: an update of {found.whole:.3g}, where {usual:.3g} is usual")
+                elif found is not None:
+                    self._accepted.append(found.whole)
+                yield reply
             return
-        # Where most clients change nothing, a change is compared with 1, the usual order of weights.
-        usual = median(self._wholes) or 1.0
         known: dict[Block, float] = {}
         for reply, found in waiting:
             reason = None

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from atoll import spaces
 from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Duplicates, breed
-from atoll.algorithms.sampling import choose
+from atoll.algorithms.sampling import choose, participants
 from atoll.clients import (
     Counted,
     FederatedModel,
@@ -125,7 +125,10 @@ class ChoiceSearch(Method[StateT]):
         )
 
     def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
-        """Line 7: keys drawn at random. A federation without validation rows is refused here."""
+        """Line 7: keys drawn at random. A federation without validation rows is refused here, and too few clients that
+        judge networks in a round."""
+        judging = participants(len(federation.clients()), self.config.fraction)
+        federation.robust.refuse_fewer(judging, f"{judging} clients measure networks in a round", "fitness")
         if not any(info.sizes["validation"] for info in federation.clients()):
             raise ConfigError(
                 "data.split: no client has validation rows, and the search evaluates networks on them; add some",
@@ -247,7 +250,7 @@ class ChoiceSearch(Method[StateT]):
             if tested is not None and (part == "test" or REPORT in reply.payload):
                 places = range(len(keys)) if part == "test" else reported
                 tested.add([key_name(keys[place]) for place in places], reply.task.client, counts["correct"])
-        if not rows:
+        if not rows or not replies.enough:
             return [], [], replies.reasons
         errors = np.median(each, axis=0).tolist() if each else _errors(total, rows, objective)
         return errors, statistics, replies.reasons

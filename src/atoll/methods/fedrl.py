@@ -35,8 +35,8 @@ from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
 from atoll.core.checks import Count, CountArray, TensorsLike
-from atoll.errors import ConfigError, NotResumable, TooFewReplies
-from atoll.federation.replies import failure_reasons
+from atoll.errors import NotResumable, TooFewReplies
+from atoll.federation.replies import failure_reasons, mostly_nonfinite
 from atoll.methods.base import (
     Array,
     Candidate,
@@ -51,14 +51,13 @@ from atoll.methods.base import (
     Tensors,
 )
 from atoll.methods.darts_search import DartsSearch, accuracy_metrics, by_kind
-from atoll.methods.fedrl_config import FedRLConfig, Phase
+from atoll.methods.fedrl_config import WITNESSES, FedRLConfig, Phase, refuse_too_few
 from atoll.spaces.darts import space as darts
 from atoll.spaces.darts.genotype import Genotype
 from atoll.spaces.darts.layers import OPERATIONS
 from atoll.training.metrics import objective_error
 
 NONE = OPERATIONS.index("none")
-WITNESSES = 2  # other clients that measure a sub-model where rewards are medians
 
 
 @dataclass(frozen=True)
@@ -107,18 +106,7 @@ class FedRL(DartsSearch[FedRLState]):
     config: FedRLConfig
 
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
-        holders = sum(info.sizes["validation"] > 0 for info in federation.clients())
-        if federation.median_fitness and holders <= WITNESSES:
-            raise ConfigError(
-                f"robust.fitness: {holders} clients have validation rows, and a reward is the median of three clients' "
-                f"measurements; it needs {WITNESSES + 1} with validation rows, see data.split",
-                code="too-few-clients",
-            )
-        if federation.median_fitness and federation.guard is not None:
-            raise ConfigError(
-                "robust.fitness = 'median': [privacy] does not plan for rewards by other clients; set it to 'mean'",
-                code="privacy-not-covered",
-            )
+        refuse_too_few(federation)
         start = spaces.initial(self.supernet, rng)
         weights = start.slice(darts.names(self.supernet))
         still = Tensors({name: np.zeros_like(array) for name, array in weights.items()})
@@ -154,8 +142,9 @@ class FedRL(DartsSearch[FedRLState]):
             state = self._fold(received, reply, state, federation)
         for failure in replies.failures:
             state = self._fold(received, failure, state, federation)
-        if asked and not received.ages and not state.past_keys[str(federation.round)]:
-            raise _no_replies(len(asked), received.errors)
+        over = asked and not state.past_keys[str(federation.round)]  # none of this round is under way
+        if over and not (received.ages and replies.enough):
+            raise _too_few_replies(len(asked), received)
         if federation.median_fitness and phase == "search":
             received.accuracies = self._witnessed(received, federation, rng)
         new = self._update(state, received, phase, rng)
@@ -426,10 +415,11 @@ def _answers(reply: Reply, key: Array) -> bool:
     return all(np.array_equal(asked[kind], own) for kind, own in by_kind(key).items())
 
 
-def _no_replies(asked: int, errors: Sequence[str | None]) -> TooFewReplies:
+def _too_few_replies(asked: int, received: _Received) -> TooFewReplies:
     """The most frequent failure reasons, and what they may come from."""
-    text = f"none of {asked} clients returned a usable gradient ({failure_reasons(errors)})"
-    if "nonfinite" in text:
+    found, reasons = len(received.ages) or "none", failure_reasons(received.errors)
+    text = f"{found} of {asked} clients returned a usable gradient ({reasons})"
+    if mostly_nonfinite(received.errors, asked):
         return NotResumable(
             f"{text}; the supernet has diverged: start again with a lower fedrl.lr", code="diverged-supernet"
         )

@@ -8,13 +8,37 @@ from pydantic import Field, field_validator
 
 from atoll.algorithms.aggregation import Descent
 from atoll.algorithms.reinforce import Ascent, Correction
+from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import Rule
 from atoll.core.messages import ClientInfo, Schema
 from atoll.errors import ConfigError
+from atoll.federation.base import Federation
 from atoll.methods.darts_search import DartsConfig
+from atoll.spaces.darts.layers import OPERATIONS
 from atoll.training.metrics import Objective
 
 Phase = Literal["warmup", "search", "final"]
+WITNESSES = 2  # other clients that measure a sub-model where rewards are medians
+
+
+def refuse_too_few(federation: Federation) -> None:
+    """Robust rules need three judges of every sub-model, and three gradients of every operation."""
+    clients, operations = len(federation.clients()), len(OPERATIONS)
+    each = f"about {clients / operations:.1f} clients an operation, so {FEWEST * operations} clients are needed"
+    what = f"{clients} clients sample {operations} operations of each edge, {each}"
+    federation.robust.refuse_fewer(clients // operations, what, "models")
+    holders = sum(info.sizes["validation"] > 0 for info in federation.clients())
+    if federation.median_fitness and holders <= WITNESSES:
+        raise ConfigError(
+            f"robust.fitness: {holders} clients have validation rows, and a reward is the median of three clients' "
+            f"measurements; it needs {WITNESSES + 1} with validation rows, see data.split",
+            code="too-few-clients",
+        )
+    if federation.median_fitness and federation.guard is not None:
+        raise ConfigError(
+            "robust.fitness = 'median': [privacy] does not plan for rewards by other clients; set it to 'mean'",
+            code="privacy-not-covered",
+        )
 
 
 class FedRLConfig(DartsConfig):

@@ -175,14 +175,15 @@ class Offline(ChoiceSearch[OfflineState]):
         participating: Sequence[ClientInfo],
         federation: Federation,
     ) -> tuple[Tensors | None, str]:
-        """One round of federated averaging of one network; None, and why, if no client trained it."""
+        """One round of federated averaging of one network; None, and why, if too few clients trained it."""
         rows = {info.name: info.sizes["train"] for info in participating}
-        mean = federation.mean(weights)
+        mean = federation.mean(weights, key_name(key))
         tasks = [self.train_task(key, weights, rounds_done, info) for info in participating]
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows[reply.task.client]))
-        return (mean.result() if mean.weight else None), replies.reasons
+        trained = mean.result() if mean.weight and replies.enough else weights
+        return (None if trained is weights else trained), replies.reasons
 
     def _error(
         self,

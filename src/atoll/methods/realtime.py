@@ -101,14 +101,10 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def _refuse_lonely_branches(self, federation: Federation) -> None:
         """A robust rule needs several clients for every branch, not for the master as a whole."""
-        clients, branches = int(self.config.fraction * len(federation.clients())), choice.BRANCHES
-        if not federation.robust.averaging.plain and clients < FEWEST * branches:
-            raise ConfigError(
-                f"robust.models: {clients} clients a round train {branches} branches of each block, about "
-                f"{clients / branches:.1f} clients a branch; a robust rule needs {FEWEST} a branch, so "
-                f"{FEWEST * branches} clients a round",
-                code="too-few-clients",
-            )
+        clients, branches = participants(len(federation.clients()), self.config.fraction), choice.BRANCHES
+        each = f"about {clients / branches:.1f} clients a branch, so {FEWEST * branches} clients a round are needed"
+        what = f"{clients} clients a round train {branches} branches of each block, {each}"
+        federation.robust.refuse_fewer(clients // branches, what, "models")
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
         segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))

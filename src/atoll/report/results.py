@@ -15,9 +15,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from atoll.core.messages import printable
 from atoll.errors import RunDirectoryError
 from atoll.report.figures.canvas import short
-from atoll.report.terminal import amount, cell, printable
+from atoll.report.terminal import amount, cell
 from atoll.run.accounts import (
     account_of,
     client_problems,

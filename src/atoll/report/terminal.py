@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from atoll.core.ledger import Account
+from atoll.core.messages import printable
 
 if TYPE_CHECKING:
     from atoll.run.estimate import Estimate
@@ -99,13 +100,6 @@ def progress(console: Console | None = None, quiet: bool = False) -> LiveProgres
         return NoProgress(console)
     in_notebook = console.is_jupyter and find_spec("ipywidgets") is not None  # without it rich shows nothing there
     return LiveProgress(console) if console.is_terminal or in_notebook else PlainProgress(console)
-
-
-def printable(text: str) -> str:
-    """Text without control characters, which file and client names may contain: `\\x1b` is written out."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 def cell(text: str) -> str:

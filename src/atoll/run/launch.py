@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from atoll.algorithms.sampling import participants
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
 from atoll.core.messages import ClientInfo, Late
 from atoll.core.stopping import refuse_pointless
@@ -70,7 +71,7 @@ def start(
     if not isinstance(engine, Engine):
         engine.start(experiment, out, watcher, stop)
         return load(out)
-    experiment.robust.refuse_too_few(len(engine.clients))
+    _refuse_too_few(experiment, engine)
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment, engine, projected = _decided(experiment, engine)
@@ -106,7 +107,7 @@ def estimate(
         )
     engine = _open(experiment, open_engine, data, data_dir)
     assert isinstance(engine, Engine)  # the others are refused
-    experiment.robust.refuse_too_few(len(engine.clients))
+    _refuse_too_few(experiment, engine)
     links = _links(experiment, engine, data_dir)
     experiment = _fitted(experiment, engine)
     lines = [] if experiment.privacy is None else plan_privacy(experiment, engine).lines()
@@ -238,6 +239,13 @@ def _open(
     )
     found: Engine | RemoteLoop = (open_engine or find_engine(experiment.engine.name))(request)
     return found
+
+
+def _refuse_too_few(experiment: Experiment, engine: Engine) -> None:
+    """Robust rules need three clients in a round: the fraction that is drawn, and of these as many as it waits for."""
+    clients = len(engine.clients)
+    drawn = participants(clients, getattr(experiment.settings, "fraction", 1.0))
+    experiment.robust.refuse_too_few(clients, experiment.engine.rules(("drop",)).needed(drawn))
 
 
 def _refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:

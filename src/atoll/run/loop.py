@@ -167,6 +167,7 @@ class Loop:
                 self.directory.event(
                     {"round": number, "failed": reason, "attempt": attempt, "clients": self._clients_this_round()}
                     | self._newly_set_aside(number)
+                    | self.federation.unchanged.events()
                 )
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
@@ -210,6 +211,7 @@ class Loop:
             {"round": state.round, "metrics": metrics, "ledger": asdict(account), "wall_seconds": seconds}
             | {"clients": self._clients_this_round()}
             | self._newly_set_aside(state.round)
+            | self.federation.unchanged.events()
             | ({} if guard is None else {"epsilon": guard.account.after_round()})
             | self.federation.engine_events(),
         )

@@ -20,6 +20,7 @@ from atoll.store.integrity import (
     changed_files,
     checked_lines,
     digests_of,
+    json_bytes,
     line,
     listed_files,
     sealed,
@@ -234,4 +235,4 @@ def _refuse_used(path: Path) -> None:
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    return json_bytes(value, indent=1) + b"\n"

@@ -42,9 +42,14 @@ def unsealed(value: dict[str, Any], place: Path) -> dict[str, Any]:
 
 def line(event: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
     """A line of the event log, and its sum."""
-    body = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+    body = json_bytes(event, separators=(",", ":"))
     own = _sum(body, previous)
     return body[:-1] + SUM + own.encode() + b'"}\n', own
+
+
+def json_bytes(value: Mapping[str, Any], **form: Any) -> bytes:
+    """JSON that is easy to read. Halves of surrogate pairs, which file names that are not UTF-8 have, are escaped."""
+    return json.dumps(value, ensure_ascii=False, **form).encode(errors="backslashreplace")
 
 
 def checked_lines(data: bytes, place: Path) -> tuple[list[dict[str, Any]], str]:

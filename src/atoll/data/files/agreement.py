@@ -10,6 +10,7 @@ part of a description, so none leaves a site.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from atoll.core.messages import Array
 from atoll.data.partition import MINIMUM
@@ -168,12 +169,14 @@ class ClientFiles(Protocol):
 def parse_description(received: object) -> DataDescription:
     """The description that a site sent. It is not trusted: anything else is refused."""
     try:
-        return DataDescription.model_validate(received)
-    except ValidationError:
+        found = DataDescription.model_validate(received)
+        json.dumps(found.model_dump(), ensure_ascii=False).encode()  # half a surrogate pair fits into no file
+    except ValueError:
         raise DataError(
             "the site's description of its data is not valid; install the server's version of Atoll on the site",
             code="invalid-description",
         ) from None
+    return found
 
 
 def differences(

@@ -10,13 +10,13 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from atoll.core.messages import one_line
 from atoll.core.wire import FrameLimits
 from atoll.deploy.flower.frames import content, frame_of
 from atoll.errors import Paused
 from atoll.federation.executor import words
 
 HELLO, PREPARE, NOTICE, TASK = "query.hello", "query.prepare", "query.notice", "train.task"
-LONGEST = 4000  # characters of an error that a node reports
 ANSWER = FrameLimits(header=4 * 2**20, arrays=64 * 2**20)  # of a node, to everything but a task
 
 STOPPED = "RunNotRunningException"  # what Flower raises in a program whose run was stopped; not public
@@ -113,7 +113,7 @@ class Messages:
 def _read(message: Message, sent: _Sent) -> Arrived:
     if message.has_error():
         code = message.error.code
-        said = " ".join((message.error.reason or "").split())
+        said = one_line(message.error.reason or "")
         detail = f" ({said})" if said and code in (0, 2, 6) else ""
         return Arrived(sent.about, sent.node, code=code, error=f"{ERRORS.get(code, f'error {code}')}{detail}")
     frame = frame_of(message)

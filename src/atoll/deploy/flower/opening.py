@@ -22,12 +22,12 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from atoll.core import wire
-from atoll.core.messages import PARTS, ClientInfo, Payload, Schema
+from atoll.core.messages import PARTS, ClientInfo, Payload, Schema, one_line
 from atoll.data.files.agreement import Agreement, DataDescription, agree, differences, parse_description
 from atoll.data.preprocess import Moments, Scaling, combined, scaling_of
 from atoll.data.rows import PreparationRules, common_statistics, completed, pooled_fill
 from atoll.data.settings import DataSettings
-from atoll.deploy.flower.messages import ANSWER, HELLO, LONGEST, NOTICE, PREPARE
+from atoll.deploy.flower.messages import ANSWER, HELLO, NOTICE, PREPARE
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.deploy.site import DATA_CHANGED
 from atoll.errors import DataError, SiteError, WireError
@@ -37,6 +37,7 @@ from atoll.preparation.value import Preparation
 PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noticed long before
 NOTICE_PATIENCE = 60.0
 PAUSE = 0.1
+PACKAGES, WORD = 40, 40  # versions that a site may report, and characters of a name or version
 
 Record = Callable[[str, Payload], None]  # called for every site with its name and what it reported
 
@@ -129,7 +130,7 @@ class Opening:
                 reported[site] = _checked_hello(site, answer, self._private)
             except DataError as problem:
                 self._refuse({site: str(problem)})
-            self._record(site, {"versions": answer.get("versions"), "refused": self.refused.get(site)})
+            self._record(site, {"versions": _versions(answer), "refused": self.refused.get(site)})
         return reported
 
     def _prepare(self, agreed: Mapping[str, int], form: Agreement) -> dict[str, Payload]:
@@ -221,24 +222,30 @@ class Opening:
 
     def _refuse(self, reasons: Mapping[str, str]) -> None:
         for site, reason in reasons.items():
-            self.refused.setdefault(site, reason)
-            self._record(site, {"refused": reason})
+            self.refused.setdefault(site, one_line(reason))
+            self._record(site, {"refused": self.refused[site]})
 
 
 def _notice(reason: str) -> bytes:
     return wire.encode({"text": f"left out of the run: {reason}"})
 
 
+def _versions(answer: Payload) -> dict[str, str]:
+    """The versions that a site reports: names and versions of packages, as far as they are text."""
+    found = answer.get("versions")
+    texts = [pair for pair in found.items() if isinstance(pair[1], str)] if isinstance(found, dict) else []
+    return {one_line(name)[:WORD]: one_line(version)[:WORD] for name, version in texts[:PACKAGES]}
+
+
 def _checked_hello(site: str, answer: Payload, private: bool) -> DataDescription:
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:LONGEST], code="site-reported-error")
+        raise DataError(answer["error"], code="site-reported-error")
     if answer.get("name") != site:
         raise DataError(
-            f"its node says that it is '{str(answer.get('name'))[:40]}'; join with the bundle of '{site}'",
+            f"its node says that it is '{str(answer.get('name'))[:WORD]}'; join with the bundle of '{site}'",
             code="wrong-site-name",
         )
-    versions = answer.get("versions")
-    theirs, ours = versions.get("atoll") if isinstance(versions, dict) else None, version("atoll")
+    theirs, ours = _versions(answer).get("atoll"), version("atoll")
     if theirs != ours:
         raise DataError(
             f"it has Atoll {theirs}, the server {ours}; install the same version on both", code="version-differs"
@@ -254,7 +261,7 @@ def _checked_hello(site: str, answer: Payload, private: bool) -> DataDescription
 def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None, private: bool) -> Payload:
     """What a site reports of its prepared data; anything that could break the server or another site is refused."""
     if isinstance(answer.get("error"), str):
-        raise DataError(answer["error"][:LONGEST], code="site-reported-error")
+        raise DataError(answer["error"], code="site-reported-error")
     try:
         sizes = {part: answer["sizes"][part] for part in PARTS}
         ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2

@@ -15,7 +15,7 @@ import numpy as np
 
 from atoll.core import checks, wire
 from atoll.core.messages import Payload
-from atoll.deploy.flower.messages import ERRORS, LONGEST, LOST, NODE_GONE, TASK, Arrived
+from atoll.deploy.flower.messages import ERRORS, LOST, NODE_GONE, TASK, Arrived
 from atoll.deploy.flower.nodes import Greeting, Nodes
 from atoll.errors import WireError
 from atoll.federation.client_cache import ClientCache
@@ -228,7 +228,7 @@ class FlowerTransport(Transport):
             self._forgotten[site] = envelope.memory["version"]  # it starts afresh with its next task
         error, payload = answer.get("error"), answer.get("payload")
         if isinstance(error, str):
-            self._fail(order, " ".join(error.split())[:LONGEST], prefix=False)
+            self._fail(order, error, prefix=False)
         elif not isinstance(payload, dict):
             self._fail(order, "the node's answer has no payload")
         else:

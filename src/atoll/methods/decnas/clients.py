@@ -23,7 +23,7 @@ from atoll.algorithms.robust import RobustMean
 from atoll.clients import Counted, jobs
 from atoll.core import checks
 from atoll.core.checks import Count, CountArray, TensorsLike
-from atoll.core.messages import ClientInfo, Payload, Task, Tensors
+from atoll.core.messages import Array, ClientInfo, Payload, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.spaces.cost import training_macs
@@ -65,8 +65,14 @@ class GroupCounts:
     answered: list[ClientInfo] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     mean: Mean | RobustMean = field(default_factory=Mean)  # of the weight changes, by training rows
+    asked: int = 0  # clients of its own group
+    updates: int = 0  # in the mean
     # With a second group, client by client over both: the accuracies of GM_{t-1} and of the candidate.
     pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, change: Mapping[str, Array], weight: float) -> None:
+        self.mean.add(change, weight)
+        self.updates += 1
 
     def confirmed(self) -> tuple[float, float]:
         """The accuracies before and after: the median over the clients of both groups, and less the median loss."""
@@ -145,10 +151,7 @@ def tune(
         tasks += [tune_task(one, info, orders, asks) for info in groups[one.group]]
         if second is not None:
             tasks += [confirm_task(one, info, orders) for info in groups[second[one.unit]]]
-    counted = {
-        one.unit: GroupCounts(orders.objective, Counted(median=federation.median_fitness), mean=federation.mean(None))
-        for one in candidates
-    }
+    counted = {one.unit: _counts_of(one, federation, orders, len(groups[one.group or 0])) for one in candidates}
     replies = federation.collect(tasks, minimum=0)
     for reply in replies:
         one, info = by_unit[reply.task.payload["candidate"]], infos[reply.task.client]
@@ -162,12 +165,28 @@ def tune(
         counts.answered.append(info)
         counts.counted.add(reply.payload, rows)
         if "change" in reply.payload:
-            counts.mean.add(reply.payload["change"], federation.weight(info.name, info.sizes["train"]))
+            counts.add(reply.payload["change"], federation.weight(info.name, info.sizes["train"]))
         if "previous" in reply.payload and second is None:
             known.setdefault(str(one.group), Counted()).add(reply.payload["previous"], rows)
     for failure in replies.failures:
-        counted[failure.task.payload["candidate"]].errors.append(failure.error or "")
+        counts = counted[failure.task.payload["candidate"]]
+        counts.errors.append(failure.error or "")
+        counts.asked -= not failure.asked and failure.task.job == TUNE
+    for one in candidates:
+        counts = counted[one.unit]
+        if len(counts.answered) < federation.rules.least(counts.asked):  # as if none had answered
+            errors = counts.errors
+            counted[one.unit] = _counts_of(one, federation, orders)
+            counted[one.unit].errors = errors
+            if str(one.group) not in scored:
+                known.pop(str(one.group), None)
     return counted, known
+
+
+def _counts_of(one: PrunedCandidate, federation: Federation, orders: Orders, asked: int = 0) -> GroupCounts:
+    """Of a candidate that this many clients are asked about."""
+    own = Counted(median=federation.median_fitness)
+    return GroupCounts(orders.objective, own, mean=federation.mean(None, one.unit), asked=asked)
 
 
 def _accuracy(counts: Payload, rows: int, orders: Orders) -> float:
@@ -188,7 +207,10 @@ def upload(
     replies = federation.collect([upload_task(name, ones, round_number) for name, ones in wanted.items()], minimum=0)
     for reply in replies:
         for one, change in zip(wanted[reply.task.client], reply.payload["changes"], strict=True):
-            counted[one.unit].mean.add(change, federation.weight(reply.task.client, rows[reply.task.client]))
+            counted[one.unit].add(change, federation.weight(reply.task.client, rows[reply.task.client]))
+    for one in survivors:
+        if counted[one.unit].updates < federation.rules.least(len(counted[one.unit].answered)):
+            counted[one.unit].mean = federation.mean(None, one.unit)
     if not any(counted[one.unit].mean.weight for one in survivors):
         raise TooFewReplies(f"no client uploaded a weight change ({replies.reasons})", code="too-few-replies")
 

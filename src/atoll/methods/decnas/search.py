@@ -91,22 +91,27 @@ class Decnas(Method[DecnasState]):
                 "decnas evaluates its candidates on validation rows, and no client has any: see data.split",
                 code="no-validation-rows",
             )
-        if federation.robust.confirm:
-            if federation.guard is not None:
-                raise ConfigError(
-                    "robust.confirm = true: what clients would send is not covered by [privacy]; leave one of them out",
-                    code="privacy-not-covered",
-                )
-            self._refuse_lonely_groups(len(federation.clients()))
+        if federation.robust.confirm and federation.guard is not None:
+            raise ConfigError(
+                "robust.confirm = true: what clients would send is not covered by [privacy]; leave one of them out",
+                code="privacy-not-covered",
+            )
+        self._refuse_lonely_groups(federation)
         trained = self.config.trained(self.schema, self.architecture)
         weights = spaces.initial(self.architecture, rng) if trained is None else trained
         begun = DecnasState(0, [_model(self.architecture, weights, {"iteration": 0})])
         return begun if self.config.start_rounds else self._next_iteration(begun)
 
-    def _refuse_lonely_groups(self, clients: int) -> None:
-        """Two groups together must have a majority that one liar cannot be."""
+    def _refuse_lonely_groups(self, federation: Federation) -> None:
+        """A robust rule needs several clients in every group. Two groups together must have a majority that one liar
+        cannot be."""
+        robust, clients = federation.robust, sum(info.sizes["train"] > 0 for info in federation.clients())
         groups = min(self.config.groups or 1, clients) if self.config.grouping else 1
-        if groups < 2 or clients < 2 * groups:
+        what = f"{clients} clients in {groups} groups are about {clients / groups:.1f} each; set decnas.groups"
+        robust.refuse_fewer(clients // groups, what, "models")
+        if not robust.confirm:
+            robust.refuse_fewer(clients // groups, what, "fitness")
+        if robust.confirm and (groups < 2 or clients < 2 * groups):
             raise ConfigError(
                 f"robust.confirm: two groups judge a candidate; {clients} clients in {groups} groups are about "
                 f"{clients / groups:.1f} each, but it needs two groups or more of two clients or more; set groups",

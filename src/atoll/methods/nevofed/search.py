@@ -356,7 +356,8 @@ class NEvoFed(Method[NEvoFedState]):
             for info in clients
             if info.sizes[part] > 0
         ]
-        return {reply.task.client: reply.payload["confusions"] for reply in federation.collect(tasks, minimum=0)}
+        replies = federation.collect(tasks, 0 if test_evaluation else min(1, len(tasks)), f"{part} counts")
+        return {reply.task.client: reply.payload["confusions"] for reply in replies}
 
     def _importance(self, code: Array, holders: Sequence[ClientInfo], federation: Federation) -> dict[str, float]:
         """Permutation importance of each feature used: how much the mean fitness on these clients' test rows falls when
