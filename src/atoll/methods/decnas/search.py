@@ -282,7 +282,7 @@ class Decnas(Method[DecnasState]):
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING} | self.config.extras()
-        hold, settings = places < len(candidates), self.config
+        hold, settings = planned > 0 and places < len(candidates), self.config
         orders = Orders(state.round, training, hold, state.found[-1], settings.measure, planned > 0, settings.objective)
         known = {group: Counted.from_plain(row) for group, row in state.previous.items()}
         second = self._second_groups(candidates, groups, rng) if federation.robust.confirm else None
@@ -302,7 +302,8 @@ class Decnas(Method[DecnasState]):
         waiting = [one for one in candidates if one.unit not in scores and may_wait and one.avoid is None]
         metrics |= {"candidates": scores, "dropped": _dropped(candidates, survivors, waiting, counted)}
         metrics |= {"waiting": [one.unit for one in waiting], "error": 1 - scores[order[0]]["accuracy"]}
-        metrics |= {"not_uploaded": [one.unit for one in survivors if not counted[one.unit].mean.weight]}
+        without_change = [one.unit for one in survivors if not counted[one.unit].mean.weight]
+        metrics |= {"not_uploaded": without_change if orders.train else []}
         if number >= rounds:
             chosen = {"chosen": order[0], "layer": pruning.label(state.found[-1]["architecture"], order[0])}
             state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)
