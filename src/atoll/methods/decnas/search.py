@@ -75,15 +75,23 @@ class Decnas(Method[DecnasState]):
         self.architecture = config.start(schema)
         self.start = self.resources(self.architecture)
         self.final = netadapt.final_budget(config.resources, self.start)
-        least = self.architecture
-        for unit in self.units(least):
-            least = pruning.narrowed(
-                least, unit.name, unit.width - netadapt.most_removable(unit.width, config.multiple)
-            )
-        netadapt.require_reachable(config.resources, self.final, self.resources(least))
+        netadapt.require_reachable(config.resources, self.final, self.resources(self._least()))
 
     def resources(self, architecture: dict[str, Any]) -> dict[str, float]:
         return {kind: resources.measure(architecture, kind, self.device) for kind in self.config.resources}
+
+    def _least(self) -> dict[str, Any]:
+        """The network pruned as far as possible. Narrower layers may have equal shapes: more blocks can go then."""
+        least = self._without_blocks(self.architecture)
+        for unit in self.units(least):
+            gone = netadapt.most_removable(unit.width, self.config.multiple)
+            least = pruning.narrowed(least, unit.name, unit.width - gone)
+        return self._without_blocks(least)
+
+    def _without_blocks(self, arch: dict[str, Any]) -> dict[str, Any]:
+        while self.config.depth and (blocks := depth.blocks(arch)):
+            arch = depth.without(arch, blocks[0])
+        return arch
 
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
@@ -223,7 +231,9 @@ class Decnas(Method[DecnasState]):
         return [block for block, needed in shorter.items() if netadapt.within_budget(needed, targets)]
 
     def units(self, arch: dict[str, Any]) -> list[pruning.Unit]:
-        return pruning.merged(pruning.units(arch), self.config.layer_groups)
+        """What is pruned as one. A member of the user's groups may have been left out with its block."""
+        shortened = len(arch["layers"]) < len(self.architecture["layers"])
+        return pruning.merged(pruning.units(arch), self.config.layer_groups, shortened)
 
     def _groups(self, clients: Sequence[ClientInfo], rng: Generator) -> list[list[str]]:
         """Line 5: another partition in every iteration, because equal clients are taken in random order."""

@@ -76,17 +76,18 @@ def _kind(layer: Convolution | Linear) -> str:
     return "pointwise" if tuple(layer.kernel) == (1, 1) else "conv"
 
 
-def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]:
+def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]], shortened: bool = False) -> list[Unit]:
     """Units with each of the user's groups merged into one unit, at the position of its first member.
 
     An item of a group is the name of a unit, of a layer or of a module that contains layers; it selects every unit with
     a layer there. Members are pruned by the same fraction. The width of the group is that of its widest member; if that
-    keeps k of W filters, a member of width w keeps w k / W, rounded up.
+    keeps k of W filters, a member of width w keeps w k / W, rounded up. Where layers have been left out (`shortened`)
+    an item may select none.
     """
     group_of: dict[str, int] = {}
     for number, items in enumerate(groups):
         for item in items:
-            for unit in _matching(item, units):
+            for unit in _matching(item, units, shortened):
                 if group_of.setdefault(unit.name, number) != number:
                     raise ArchitectureError(
                         f"unit {unit.name!r} is in two groups, in the second through {item!r}: merge the groups",
@@ -141,11 +142,11 @@ def filter_norms(arch: Mapping[str, Any], weights: Tensors, unit_name: str) -> A
     return network.norms(weights, unit_name)
 
 
-def _matching(item: str, units: Sequence[Unit]) -> list[Unit]:
+def _matching(item: str, units: Sequence[Unit], shortened: bool) -> list[Unit]:
     matching = [unit for unit in units if unit.name == item]
     if not matching:
         matching = [unit for unit in units if any(f"{name}.".startswith(f"{item}.") for name in unit.layers)]
-    if not matching:
+    if not matching and not shortened:
         known = [unit.name for unit in units]
         raise ArchitectureError(f"group: no prunable layer {item!r}; {nearest(item, known)}", code="unknown-unit")
     return matching
