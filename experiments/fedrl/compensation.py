@@ -70,7 +70,7 @@ def measure(given: argparse.Namespace, seed: int) -> dict[tuple[int, str], float
         mean = GradientMean()
         for _, _, own in tasks:
             mean.add(own)
-            squares = squares.replaced({name: reinforce.mean_square(squares[name], g) for name, g in own.items()})
+            squares = squares.replaced(reinforce.mean_squares(squares, own))
         sent.append((weights, tasks))
         weights, velocity = descent.step(weights, mean.gradient(), velocity)
         if number < given.rounds // 2:

@@ -220,7 +220,7 @@ def test_only_the_weighted_correction_has_no_bias(far: float) -> None:
 def test_adaptive_compensation_by_hand() -> None:
     """Mean square 0.95 * 0 + 0.05 * 4 = 0.2; lambda 0.5 / sqrt(0.2); 2 + lambda * 4 * (-0.1)."""
     gradient = np.array([2.0], np.float64)
-    squares = reinforce.mean_square(np.zeros(1), gradient)
+    squares = reinforce.mean_squares({"w": np.zeros(1)}, {"w": gradient})["w"]
     assert squares == pytest.approx([0.2])
     found = reinforce.compensated_adaptively(gradient, np.array([0.0]), np.array([0.1]), squares, 0.5)
     assert found == pytest.approx([2 - 0.2 / np.sqrt(0.2)], rel=1e-6)

@@ -67,7 +67,9 @@ class Script(ScriptedFederation):
         if "previous" in task.payload:
             answer["previous"] = {"correct": self._previous}
         self._held[task.client, task.payload["candidate"]] = task.payload["weights"]
-        return answer if task.payload["hold"] else {**answer, "change": self._changed(task, task.payload["candidate"])}
+        if "change" in task.returns:
+            answer["change"] = self._changed(task, task.payload["candidate"])
+        return answer
 
     def _changed(self, task: Task, candidate: str) -> Tensors:
         held, added = self._held[task.client, candidate], self._change(task, candidate)

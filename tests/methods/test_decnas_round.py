@@ -192,11 +192,14 @@ def test_the_groups_are_others_in_every_iteration() -> None:
     assert len({str(groups) for groups in seen}) > 1
 
 
-def test_no_tuning_rounds_take_the_best_candidate_as_it_is() -> None:
-    """Fig. 7's zero: one exchange without training, and the weights are those of the pruned network."""
+@pytest.mark.parametrize("dropping", [True, False])
+def test_no_tuning_rounds_take_the_best_candidate_as_it_is(dropping: bool) -> None:
+    """Fig. 7's zero: one exchange without training; nothing is uploaded, and the weights are the pruned network's."""
     federation = Script(SIX, FROM_9_TO_4)
-    state, (event,) = rounds(decnas(tune_rounds=[0]), federation, 1)
-    assert event["chosen"] == UNITS[0] and state.iteration == 2
+    state, (event,) = rounds(decnas(tune_rounds=[0], dropping=dropping), federation, 1)
+    assert event["chosen"] == UNITS[0] and state.iteration == 2 and event["not_uploaded"] == []
+    assert not federation.sent("upload")
+    assert all("change" not in task.returns and task.remembers is None for task in federation.sent("tune"))
     (task,) = [task for task in federation.sent("tune") if task.payload["candidate"] == UNITS[0]]
     assert task.payload["training"]["epochs"] == 0 and task.macs == MACS[0] * 10 + 352 * 10
     assert state.found[1]["weights"].whole_digest() == task.payload["weights"].whole_digest()

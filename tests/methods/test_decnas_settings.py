@@ -90,6 +90,10 @@ def test_a_budget_below_what_pruning_can_reach_is_said_before_a_run(tmp_path: Pa
     decnas(resources={"macs": 9.0})
     with refused(ConfigError, "unreachable-budget", "resources.macs = 8", "9"):
         decnas(resources={"macs": 8.0})
+    # Without the five hidden layers between equal ones, 2 + 2 MACs are left; a layer of a group may be among those.
+    decnas(resources={"macs": 4.0}, depth=True, layer_groups=[["layers.0", "layers.1"]])
+    with refused(ConfigError, "unreachable-budget", "resources.macs = 3", "4"):
+        decnas(resources={"macs": 3.0}, depth=True)
     with refused(ConfigError, "unreachable-budget", "resources.macs = 0.05", "17.6", "28"):
         decnas(resources={"macs": 0.05}, multiple=3)
     with refused(ConfigError, "unreachable-budget", "resources.macs = 0.0001"):

@@ -23,7 +23,7 @@ BIAS = "head.0.bias"  # every sub-model has it
 
 def two_rounds(late: str, **settings: Any) -> tuple[FedRL, list[FedRLState], LateFederation, dict[str, Any]]:
     """Round 1: `late` stays under way, `one` and `two` answer. Round 2: all three answer, `late` to round 1's task."""
-    method = make(compensation=0.5, **settings)
+    method = make(**{"compensation": 0.5, **settings})
     values = {"one": 1.0, "two": 1.0, "late": 2.0}
     federation = federation_of(values, {"one": 2, "two": 6, "late": 9}, late=late, quorum=0.6)
     states = [method.init(federation, stream(1, "init"))]
@@ -54,10 +54,33 @@ def test_compensation_by_hand() -> None:
         assert np.allclose(states[1].weights[BIAS] - states[2].weights[BIAS], mean, atol=1e-6), late
 
 
+def test_adaptive_compensation_by_hand() -> None:
+    """The mean squares after 1, 1 and 2, each 0.95 of the one before and 0.05 of the square: 0.05, 0.0975, 0.292625.
+
+    The term of `late` is 0.1 / 0.292625^(1/2) * 2 * 2 * (-1). The constant rule's lambda has no part in it.
+    """
+    _, states, _, metrics = two_rounds(
+        "compensate", compensation_rule="adaptive", compensation=100.0, adaptive_compensation=0.1
+    )
+    term = 0.1 / 0.292625**0.5 * 4
+    assert np.allclose(states[1].weights[BIAS] - states[2].weights[BIAS], (1 + 1 + 2 - term) / 3, atol=1e-5)
+    assert metrics["compensation"] > 0 and np.allclose(states[1].squares[BIAS], 0.0975)
+    assert np.allclose(states[2].squares[BIAS], 0.95 * (0.95 * 0.292625 + 0.05) + 0.05)
+
+
+@pytest.mark.parametrize(("rule", "strength"), [("constant", 0.1), ("adaptive", 8.0)])
+def test_each_rule_has_a_strength_of_its_own(rule: Any, strength: float) -> None:
+    """The paper's, and the one that was best on digits: `experiments/fedrl/README.md`."""
+    config = make(compensation_rule=rule).config
+    assert {"constant": config.compensation, "adaptive": config.adaptive_compensation}[rule] == strength
+
+
+@pytest.mark.parametrize("rule", ["constant", "adaptive"])
 @pytest.mark.parametrize("correction", ["exact", "weighted", "taylor", "paper", None])
-def test_the_policy_of_a_late_key(correction: Any) -> None:
-    """Three advantages over one baseline; the late one's gradient of log p is corrected, or taken as it was."""
-    settings = {} if correction is None else {"correction": correction}
+def test_the_policy_of_a_late_key(correction: Any, rule: str) -> None:
+    """Three advantages over one baseline; the late one's gradient of log p is corrected, or taken as it was. The lambda
+    of the adaptive rule is for weights only."""
+    settings = {"compensation_rule": rule} | ({} if correction is None else {"correction": correction})
     _, states, federation, _ = two_rounds("use" if correction is None else "compensate", **settings)
     start, then, now = states
     keys = [
@@ -118,9 +141,10 @@ def test_a_client_that_is_silent_for_ever_blocks_nothing() -> None:
     assert len(federation.snapshot()["in_flight"]) == 1
 
 
-def test_a_compensated_gradient_that_overflows_is_thrown_away() -> None:
-    """1e30 is finite and passes the guard; its square is not."""
-    method = make()
+@pytest.mark.parametrize("rule", ["constant", "adaptive"])
+def test_a_compensated_gradient_that_overflows_is_thrown_away(rule: str) -> None:
+    """1e30 is finite and passes the guard; its square is not. It is no part of the mean squares either."""
+    method = make(compensation_rule=rule)
     federation = federation_of(dict.fromkeys(("one", "two", "late"), 1e30), quorum=0.6)
     federation.held = {"late"}
     state, _ = play(method, federation)
@@ -128,6 +152,7 @@ def test_a_compensated_gradient_that_overflows_is_thrown_away() -> None:
     after, metrics = play(method, federation, state)
     assert metrics["discarded"] == 1
     assert all(np.isfinite(array).all() for array in after.weights.values())
+    assert not any(array.any() for array in after.squares.values())
 
 
 def test_a_bound_holds_each_reply_before_it_is_compensated() -> None:

@@ -74,8 +74,8 @@ def require_reachable(wanted: Resources, budget: Resources, least: Resources) ->
         if least[kind] > limit:
             raise ConfigError(
                 f"resources.{kind} = {wanted[kind]:g}: the budget is {limit:,.6g}, but the network still needs "
-                f"{least[kind]:,.6g} when every layer is pruned as far as possible; raise the budget or prune fewer "
-                "filters at a time (multiple)",
+                f"{least[kind]:,.6g} when it is pruned as far as possible; raise the budget or prune fewer filters at "
+                "a time (multiple)",
                 code="unreachable-budget",
             )
 

@@ -8,7 +8,7 @@ operation index per edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -90,11 +90,16 @@ TINY = 1e-7
 MOST = 0.5  # of a weight's gradient, that an adaptive correction may be
 
 
-def mean_square(before: Array, gradient: Array) -> Array:
-    """The moving mean of squared gradients, per weight."""
-    memory = gradient.dtype.type(MEMORY)
-    found: Array = memory * before + (1 - memory) * gradient * gradient
-    return found
+def mean_squares(before: Mapping[str, Array], gradients: Mapping[str, Array]) -> dict[str, Array]:
+    """The moving mean of squared gradients, per weight, of the tensors that have a gradient. A square may overflow."""
+
+    def moved(mean: Array, own: Array) -> Array:
+        memory = own.dtype.type(MEMORY)
+        found: Array = memory * mean + (1 - memory) * own * own
+        return found
+
+    with np.errstate(over="ignore"):
+        return {name: moved(before[name], own) for name, own in gradients.items()}
 
 
 def compensated_adaptively(gradient: Array, now: Array, then: Array, squares: Array, strength: float) -> Array:

@@ -34,7 +34,7 @@ from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
-from atoll.core.checks import Count, CountArray, TensorsLike
+from atoll.core.checks import Count, CountArray, TensorsLike, is_finite
 from atoll.errors import NotResumable, TooFewReplies
 from atoll.federation.replies import failure_reasons, mostly_nonfinite
 from atoll.methods.base import (
@@ -231,18 +231,18 @@ class FedRL(DartsSearch[FedRLState]):
         if self.config.bound is not None:
             gradient = clip_gradient(gradient, self.config.bound)
         usable = key is not None and age <= self.config.threshold
-        if usable and after.squares:
-            changed = {name: reinforce.mean_square(after.squares[name], own) for name, own in gradient.items()}
-            after = replace(after, squares=after.squares.replaced(changed))
+        squares = reinforce.mean_squares(after.squares, gradient) if after.squares else {}
         if usable and age > 0 and federation.late == "compensate":
-            before, gradient = gradient, self._compensated(gradient, after, sent)
-            usable = all(np.isfinite(array).all() for array in gradient.values())  # its square may be too large
+            before, gradient = gradient, self._compensated(gradient, after, sent, squares)
+            usable = all(map(is_finite, [*gradient.values(), *squares.values()]))  # its square may be too large
             if usable:
                 received.compensations.append(_distance(gradient, before) / max(_distance(before), 1e-30))
         if not usable or key is None:
             federation.forget(reply)
             received.discarded += 1
             return after
+        if all(map(is_finite, squares.values())):
+            after = replace(after, squares=after.squares.replaced(squares))
         received.mean.add(gradient)
         received.accuracies.append(self._reward(reply))
         corrected = age > 0 and federation.late == "compensate"
@@ -277,16 +277,17 @@ class FedRL(DartsSearch[FedRLState]):
             found.append(float(np.median([own, *each])))
         return found
 
-    def _compensated(self, gradient: Mapping[str, Array], state: FedRLState, sent: str) -> dict[str, Array]:
-        """Line 27, Eq. 13: as if the gradient had been taken at the present weights."""
-        then, strength = state.past_weights[sent], self.config.compensation
+    def _compensated(
+        self, gradient: Mapping[str, Array], state: FedRLState, sent: str, squares: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Line 27, Eq. 13: as if the gradient had been taken at the present weights; adaptively by these squares."""
+        now, then, settings = state.weights, state.past_weights[sent], self.config
 
         def moved(name: str, array: Array) -> Array:
-            if not state.squares:
-                return reinforce.compensated(array, state.weights[name], then[name], strength)
-            return reinforce.compensated_adaptively(
-                array, state.weights[name], then[name], state.squares[name], strength
-            )
+            if not squares:
+                return reinforce.compensated(array, now[name], then[name], settings.compensation)
+            own, strength = squares[name], settings.adaptive_compensation
+            return reinforce.compensated_adaptively(array, now[name], then[name], own, strength)
 
         with np.errstate(over="ignore", invalid="ignore"):
             return {name: moved(name, array) for name, array in gradient.items()}

@@ -68,9 +68,10 @@ class FedRLConfig(DartsConfig):
     # Late replies; what becomes of them is a setting of the engine
     threshold: int = Field(default=2, ge=0, le=1000)  # Delta: older replies are discarded
     correction: Correction = "exact"  # of the policy's gradient, when compensating
-    compensation: float = Field(default=0.1, ge=0)  # lambda
+    compensation: float = Field(default=0.1, ge=0)  # lambda of the constant rule and of `correction`
     # adaptive: lambda over the root of each weight's mean squared gradient (DC-ASGD-a); constant: the paper's
     compensation_rule: Literal["constant", "adaptive"] = "constant"
+    adaptive_compensation: float = Field(default=8.0, ge=0)  # lambda of the adaptive rule, chosen on digits
     transmission: Rule = "adaptive"  # who gets which sub-model: larger ones over faster links, at random, as drawn
 
     # What is found: the likeliest cells or, of those and this many drawn from the policy, the best on validation rows

@@ -7,11 +7,11 @@ Besides the picks of a run there are picks that do not come from a search:
 | `standard`  | the fully connected network that sparse ones are compared with                           |
 | `high:0.3`  | a sparse network, such as `high` or `standard`, at this learning rate instead of its own  |
 | `width:0.5` | the initial network of a pruning search (`m0`) with all widths multiplied by 0.5          |
-| `width:=m5` | the same, with the largest factor that needs no more MACs than `m5`                       |
+| `width:=m5` | the same, with the largest factor that needs no more MACs than `m5`, filled up with filters |
 | `resnet18`  | a hand-designed network, or `mlp`, `cnn`, ...; its widths and so on are settings          |
 
-With `--from found`, a `width:` network is pruned from `m0` by the L2 norm of its filters, by the same factor in all
-layers, and trained further; from scratch it is the classic width multiplier. `standard` and hand-designed networks
+With `--from found`, a `width:` network is pruned from `m0` by the L2 norm of its filters, and trained further; from
+scratch it is the classic width multiplier. `standard` and hand-designed networks
 always start from scratch.
 """
 
@@ -199,7 +199,7 @@ def _found_names(run: Run) -> list[str]:
 def _narrower(run: Run, pick: str) -> dict[str, Any]:
     """The initial network of a pruning search with all widths multiplied by a factor."""
     from atoll.spaces import cost
-    from atoll.spaces.pruned.pruning import factor_within, scaled
+    from atoll.spaces.pruned.pruning import scaled, scaled_within
 
     known = [candidate["id"] for candidate in run.result["candidates"]] if run.finished else []
     first = run.load_model(FIRST).architecture if FIRST in known else {}
@@ -210,7 +210,7 @@ def _narrower(run: Run, pick: str) -> dict[str, Any]:
             code="no-pruned-networks",
         )
     if word.startswith("="):
-        return scaled(first, factor_within(first, cost(run.load_model(word[1:]).architecture).macs))
+        return scaled_within(first, cost(run.load_model(word[1:]).architecture).macs)
     try:
         return scaled(first, float(word))
     except ValueError:

@@ -99,7 +99,7 @@ class Orders:
     previous: Mapping[str, Any]
     # Which networks are measured after local training: the candidate (paper), both (trained), none (sent).
     measure: Measure = "paper"
-    train: bool = True  # False: candidates are only measured
+    train: bool = True  # False: candidates are only measured, and there is no change to hold or to send
     objective: Objective = "error"
 
 
@@ -236,7 +236,7 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
         counts = {"confusion": CountArray((classes, classes), rows["validation"])}
     macs = _training_macs(cost, rows["train"], payload["training"]) + cost.macs * rows["validation"]
     returns: dict[str, Any] = dict(counts)
-    if not orders.hold:
+    if orders.train and not orders.hold:
         returns["change"] = TensorsLike.of(one.weights, "change")
     if asks:
         before = orders.previous
@@ -246,7 +246,8 @@ def tune_task(one: PrunedCandidate, info: ClientInfo, orders: Orders, asks: bool
         if orders.measure == "trained":
             macs += _training_macs(own, rows["train"], payload["training"])
         returns["previous"] = counts
-    remembers = HeldChanges(orders.round, one.unit, TensorsLike.of(one.weights).model) if orders.hold else None
+    held = orders.train and orders.hold
+    remembers = HeldChanges(orders.round, one.unit, TensorsLike.of(one.weights).model) if held else None
     name = f"tune:{one.unit}:{info.name}"
     return Task(name, info.name, TUNE, payload, macs, returns, remembers=remembers)
 
@@ -298,6 +299,8 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
         if measure == "trained":
             weights = _trained(previous, payload, client)
         reply["previous"] = counted(previous["architecture"], weights)
+    if not payload["training"]["epochs"]:
+        return reply
     if not payload["hold"]:
         return {**reply, "change": change}
     if client.memory.get("round") != payload["round"]:  # what an earlier round left here will not be asked for

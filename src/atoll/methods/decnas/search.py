@@ -75,15 +75,23 @@ class Decnas(Method[DecnasState]):
         self.architecture = config.start(schema)
         self.start = self.resources(self.architecture)
         self.final = netadapt.final_budget(config.resources, self.start)
-        least = self.architecture
-        for unit in self.units(least):
-            least = pruning.narrowed(
-                least, unit.name, unit.width - netadapt.most_removable(unit.width, config.multiple)
-            )
-        netadapt.require_reachable(config.resources, self.final, self.resources(least))
+        netadapt.require_reachable(config.resources, self.final, self.resources(self._least()))
 
     def resources(self, architecture: dict[str, Any]) -> dict[str, float]:
         return {kind: resources.measure(architecture, kind, self.device) for kind in self.config.resources}
+
+    def _least(self) -> dict[str, Any]:
+        """The network pruned as far as possible. Narrower layers may have equal shapes: more blocks can go then."""
+        least = self._without_blocks(self.architecture)
+        for unit in self.units(least):
+            gone = netadapt.most_removable(unit.width, self.config.multiple)
+            least = pruning.narrowed(least, unit.name, unit.width - gone)
+        return self._without_blocks(least)
+
+    def _without_blocks(self, arch: dict[str, Any]) -> dict[str, Any]:
+        while self.config.depth and (blocks := depth.blocks(arch)):
+            arch = depth.without(arch, blocks[0])
+        return arch
 
     def init(self, federation: Federation, rng: Generator) -> DecnasState:
         if not any(info.sizes["train"] and info.sizes["validation"] for info in federation.clients()):
@@ -228,7 +236,9 @@ class Decnas(Method[DecnasState]):
         return [block for block, needed in shorter.items() if netadapt.within_budget(needed, targets)]
 
     def units(self, arch: dict[str, Any]) -> list[pruning.Unit]:
-        return pruning.merged(pruning.units(arch), self.config.layer_groups)
+        """What is pruned as one. A member of the user's groups may have been left out with its block."""
+        shortened = len(arch["layers"]) < len(self.architecture["layers"])
+        return pruning.merged(pruning.units(arch), self.config.layer_groups, shortened)
 
     def _groups(self, clients: Sequence[ClientInfo], rng: Generator) -> list[list[str]]:
         """Line 5: another partition in every iteration, because equal clients are taken in random order."""
@@ -287,7 +297,7 @@ class Decnas(Method[DecnasState]):
         metrics |= {"round_in_iteration": number, "rounds_in_iteration": rounds}
 
         training = {name: getattr(self.config, name) for name in TRAINING} | self.config.extras()
-        hold, settings = places < len(candidates), self.config
+        hold, settings = planned > 0 and places < len(candidates), self.config
         orders = Orders(state.round, training, hold, state.found[-1], settings.measure, planned > 0, settings.objective)
         known = {group: Counted.from_plain(row) for group, row in state.previous.items()}
         second = self._second_groups(candidates, groups, rng) if federation.robust.confirm else None
@@ -307,7 +317,8 @@ class Decnas(Method[DecnasState]):
         waiting = [one for one in candidates if one.unit not in scores and may_wait and one.avoid is None]
         metrics |= {"candidates": scores, "dropped": _dropped(candidates, survivors, waiting, counted)}
         metrics |= {"waiting": [one.unit for one in waiting], "error": 1 - scores[order[0]]["accuracy"]}
-        metrics |= {"not_uploaded": [one.unit for one in survivors if not counted[one.unit].mean.weight]}
+        without_change = [one.unit for one in survivors if not counted[one.unit].mean.weight]
+        metrics |= {"not_uploaded": without_change if orders.train else []}
         if number >= rounds:
             chosen = {"chosen": order[0], "layer": pruning.label(state.found[-1]["architecture"], order[0])}
             state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)

@@ -76,17 +76,18 @@ def _kind(layer: Convolution | Linear) -> str:
     return "pointwise" if tuple(layer.kernel) == (1, 1) else "conv"
 
 
-def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]]) -> list[Unit]:
+def merged(units: Sequence[Unit], groups: Sequence[Sequence[str]], shortened: bool = False) -> list[Unit]:
     """Units with each of the user's groups merged into one unit, at the position of its first member.
 
     An item of a group is the name of a unit, of a layer or of a module that contains layers; it selects every unit with
     a layer there. Members are pruned by the same fraction. The width of the group is that of its widest member; if that
-    keeps k of W filters, a member of width w keeps w k / W, rounded up.
+    keeps k of W filters, a member of width w keeps w k / W, rounded up. Where layers have been left out (`shortened`)
+    an item may select none.
     """
     group_of: dict[str, int] = {}
     for number, items in enumerate(groups):
         for item in items:
-            for unit in _matching(item, units):
+            for unit in _matching(item, units, shortened):
                 if group_of.setdefault(unit.name, number) != number:
                     raise ArchitectureError(
                         f"unit {unit.name!r} is in two groups, in the second through {item!r}: merge the groups",
@@ -141,11 +142,11 @@ def filter_norms(arch: Mapping[str, Any], weights: Tensors, unit_name: str) -> A
     return network.norms(weights, unit_name)
 
 
-def _matching(item: str, units: Sequence[Unit]) -> list[Unit]:
+def _matching(item: str, units: Sequence[Unit], shortened: bool) -> list[Unit]:
     matching = [unit for unit in units if unit.name == item]
     if not matching:
         matching = [unit for unit in units if any(f"{name}.".startswith(f"{item}.") for name in unit.layers)]
-    if not matching:
+    if not matching and not shortened:
         known = [unit.name for unit in units]
         raise ArchitectureError(f"group: no prunable layer {item!r}; {nearest(item, known)}", code="unknown-unit")
     return matching
@@ -273,15 +274,25 @@ def scaled(arch: dict[str, Any], factor: float) -> dict[str, Any]:
             f"width multiplier {factor:g}: give a factor above 0 and at most 1, such as 0.5",
             code="multiplier-out-of-range",
         )
-    for unit in units(arch):
-        arch = narrowed(arch, unit.name, max(1, round(unit.width * factor)))
+    return with_widths(arch, {unit.name: max(1, round(unit.width * factor)) for unit in units(arch)})
+
+
+def with_widths(arch: dict[str, Any], widths: Mapping[str, int]) -> dict[str, Any]:
+    """The network with these numbers of filters in its units."""
+    for name, width in widths.items():
+        arch = narrowed(arch, name, width)
     return arch
 
 
-def factor_within(arch: dict[str, Any], macs: int) -> float:
-    """The largest width multiplier whose network has at most this many MACs."""
+def scaled_within(arch: dict[str, Any], macs: int) -> dict[str, Any]:
+    """The network with all widths multiplied by the largest factor that takes at most this many MACs, and then as wide
+    as these allow.
+
+    One factor is coarse: layers of the same width get their next filter together. So what it leaves of the MACs is
+    spent filter by filter, each time in the unit that has the smallest share of its filters among those that can grow.
+    """
     if cost(arch).macs <= macs:
-        return 1.0
+        return arch
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -291,7 +302,17 @@ def factor_within(arch: dict[str, Any], macs: int) -> float:
             f"no width multiplier reaches {macs:,} MACs: one filter per layer already needs more; raise the budget",
             code="budget-too-small",
         )
-    return low
+    whole = {unit.name: unit.width for unit in units(arch)}
+    found = {unit.name: unit.width for unit in units(scaled(arch, low))}
+    growing = list(whole)
+    while growing:
+        name = min(growing, key=lambda unit: found[unit] / whole[unit])
+        wider = {**found, name: found[name] + 1}
+        if wider[name] <= whole[name] and cost(with_widths(arch, wider)).macs <= macs:
+            found = wider
+        else:
+            growing.remove(name)  # the others only grow, so it will not fit later either
+    return with_widths(arch, found)
 
 
 def pruned_to(arch: dict[str, Any], weights: Tensors, wanted: dict[str, Any]) -> Tensors | None:
