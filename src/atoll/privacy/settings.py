@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,6 +38,8 @@ class PrivacySettings(BaseModel):
     label_noise: float = Field(default=10.0, gt=0)  # of the rows per class, with data.share_labels
     protects: Literal["rows", "clients"] = "rows"  # clients: refused, see `refuse_clients`
     least_clients: int = Field(default=1000, ge=2)  # with fewer of them nothing is promised for whole clients
+    earlier_epsilon: float = Field(default=0.0, ge=0)  # what earlier runs have spent of the same rows: it is named
+    earlier_delta: float = Field(default=0.0, ge=0)  # beside what this run spends, which alone is limited
 
     def refuse_clients(self, clients: int) -> None:
         """Nothing is promised for whole clients: with few of them noise would hide what is learnt, too."""
@@ -63,6 +66,15 @@ class PrivacySettings(BaseModel):
                 "noise hides nothing; set privacy.clip, for instance to 1.0",
                 code="privacy-without-clipping",
             )
+
+
+def with_earlier(settings: Mapping[str, Any], epsilon: float) -> list[str]:
+    """This epsilon together with what earlier runs have spent of the same rows, in words; none if that is nothing."""
+    before, delta = settings["earlier_epsilon"], settings["earlier_delta"]
+    if not before:
+        return []
+    both = f"together up to epsilon {before + epsilon:.3g} at delta {settings['delta'] + delta:.3g}"
+    return [f"privacy: earlier runs have spent epsilon {before:.3g} at delta {delta:.3g} of the same rows: {both}"]
 
 
 def refuse_statistics(scale: str, missing: str | None) -> None:

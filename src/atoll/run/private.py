@@ -21,7 +21,7 @@ from atoll.methods import find_method
 from atoll.methods.base import Method
 from atoll.privacy.account import FILE, PrivacyAccount
 from atoll.privacy.accountant import Release, part_epsilon, smallest_noise, summed
-from atoll.privacy.settings import AT_SITES, NOT_COVERED, SIMULATED, PrivacySettings, refuse_statistics
+from atoll.privacy.settings import AT_SITES, NOT_COVERED, SIMULATED, PrivacySettings, refuse_statistics, with_earlier
 from atoll.rng import stream
 from atoll.spaces import skeleton
 from atoll.training import private
@@ -89,6 +89,7 @@ class PrivatePlan:
         found = [
             f"privacy: {work} are projected to spend {budget}",
             f"privacy: gradients of rows are clipped to {settings.longest:g}; {noise}",
+            *with_earlier(settings.model_dump(), min(values[-1], settings.epsilon)),
         ]
         over = sum(value > settings.epsilon for value in values)
         if over:
