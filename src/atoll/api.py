@@ -93,6 +93,7 @@ def retrain(
     seed: int | None = None,
     workers: int | None = None,
     data: str | Path | Mapping[str, Any] | Federated | None = None,
+    private: bool = True,
     data_dir: str | Path | None = None,
     progress: bool = False,
     watcher: Watcher | None = None,
@@ -103,8 +104,9 @@ def retrain(
 
     `pick` names one network or several. Networks of the runs `beside` are trained with them. Other `data` is given as
     to `search`; data in memory is given again. With `groups` the networks are trained in parallel, each on a group of
-    clients. `settings` are tables of an experiment file, such as `{"simulation": {...}}`; further keywords are
-    settings of the method: `retrain("runs/first", out="runs/again", lr=0.05)`.
+    clients. The run's `[privacy]` holds for them, too; with `private=False` they are trained without. `settings` are
+    tables of an experiment file, such as `{"simulation": {...}}`; further keywords are settings of the method:
+    `retrain("runs/first", out="runs/again", lr=0.05)`.
     """
     options = {
         "rounds": rounds,
@@ -120,7 +122,7 @@ def retrain(
     named = {} if data is None else {"data": _table(data)}
     others = [load(other) for other in beside]
     picks = pick.split(",") if isinstance(pick, str) else list(pick)
-    raw = assemble_retraining(load(path), picks, options | named, start=start, beside=others)
+    raw = assemble_retraining(load(path), picks, options | named, start=start, beside=others, private=private)
     experiment = resolve(merge(merge(raw, {raw["method"]: method_settings}), settings or {}))
     memory = data if isinstance(data, Federated) else None
     folder = None if data_dir is None else Path(data_dir)

@@ -22,6 +22,7 @@ from atoll.rng import stream
 from atoll.spaces.darts import space as darts
 from atoll.testing import made_table
 from atoll.training.client import Client
+from atoll.training.sgd import TrainSettings
 
 DATA = made_table(clients=2, rows=60, scale="none", split=(0.7, 0.3, 0.0))
 INFO = DATA.info("client-00")
@@ -40,6 +41,10 @@ def test_training() -> None:
     assert INFO.sizes["train"] == 42
     assert releases == [Release("train", 1.5, 10 / 42, 15)]
     assert task.payload["privacy"] == {"clip": 0.5, "noise": 1.5, "rate": 10 / 42, "steps": 15}
+    odd = {"epochs": 3, "batch": 41}  # one row is left over: it joins the batch before it, as in plain training
+    assert covered(jobs.TRAIN, **odd)[1] == [Release("train", 1.5, 41 / 42, 3)]
+    weights = {"weight": np.zeros(1, np.float32)}
+    assert TrainSettings(**odd, lr=0.5, clip=2.0).longest_update(42, weights) == pytest.approx(3 * 0.5 * 2.0)
     _, both = covered(jobs.TRAIN, epochs=1, batch=100, with_validation=True)
     assert both == [Release("train", 1.5, 1.0, 1), Release("validation", 1.5, 1.0, 1)]
 
@@ -49,7 +54,7 @@ def test_training_that_measures_first() -> None:
     sent, releases = covered(jobs.TRAIN, epochs=3, batch=10, before={"validation": "evaluate"})
     assert releases == [Release("train", 1.5, 10 / 42, 15), Release("validation", 4.0)]
     assert sent.returns["before"] == {"validation": {"confusion": CountArray((1, 2), 18)}}
-    assert sent.payload["privacy"]["deviation"] == 4.0 and sent.payload["privacy"]["steps"] == 15
+    assert sent.payload["privacy"]["counts"] == 4.0 and sent.payload["privacy"]["steps"] == 15
     with pytest.raises(ConfigError, match="test rows"):
         covered(jobs.TRAIN, epochs=1, batch=10, report={"test": "evaluate"})
     payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "before": {"validation": "evaluate"}}
@@ -63,9 +68,9 @@ def test_training_that_measures_first() -> None:
 
 def test_counts() -> None:
     task, releases = covered(jobs.COUNT_CORRECT, part="validation")
-    assert task.payload["privacy"] == {"deviation": 4.0} and releases == [Release("validation", 4.0)]
+    assert task.payload["privacy"] == {"counts": 4.0} and releases == [Release("validation", 4.0)]
     task, releases = covered(jobs.COUNT_CORRECT, part="validation", keys=KEYS)
-    assert task.payload["privacy"] == {"deviation": 4.0 * 2} and releases == [Release("validation", 4.0)]
+    assert task.payload["privacy"] == {"counts": 4.0} and releases == [Release("validation", 4.0)]
     task, _ = covered(jobs.EVALUATE, part="validation")
     assert task.returns == {"confusion": CountArray((1, 2), 18)}
 
@@ -75,8 +80,8 @@ def test_a_candidate_is_trained_and_counted_in_one_task() -> None:
     training = {"epochs": 2, "batch": 10, "steps": 7}
     before = {"architecture": ARCH}
     task, releases = covered(TUNE, training=training, measure="paper", previous=before)
-    assert releases == [Release("train", 1.5, 10 / 42, 7), Release("validation", pytest.approx(4.0))]
-    assert task.payload["privacy"]["deviation"] == 4.0 * math.sqrt(2)
+    assert releases == [Release("train", 1.5, 10 / 42, 7), Release("validation", 4.0)]
+    assert task.payload["privacy"]["counts"] == 4.0
     _, both = covered(TUNE, training=training, measure="trained", previous=before)
     assert both[0] == Release("train", 1.5, 10 / 42, 14)
     _, counted = covered(TUNE, training={**training, "epochs": 0}, measure="paper")
@@ -97,7 +102,7 @@ def test_a_search_by_gradient_also_charges_its_alphas() -> None:
     """A step of alphas on validation rows goes with every step of weights."""
     supernet = darts.supernet([1, 8, 8], 3, channels=2, cells=1, norm="group")
     task, releases = covered(SEARCH, architecture=supernet, epochs=1, batch=6)
-    assert task.payload["privacy"]["alphas"] == {"clip": 0.5, "noise": 4.0, "rate": 6 / 18, "steps": 7}
+    assert task.payload["privacy"]["alphas"] == {"noise": 4.0, "rate": 6 / 18}
     assert releases == [
         Release("train", 1.5, 6 / 42, 7),
         Release("validation", 4.0, 6 / 18, 7),
@@ -143,7 +148,7 @@ def exact(x: Array, y: Array, **payload: Any) -> Array:
     weights = spaces.initial(ARCH, stream(1, "start"))
     whole = {"architecture": ARCH, "weights": weights, "part": "validation", "batch": 4}
     client = Client(Rows(x, y), {}, stream(1, "rng"), noise=stream(1, "noise"))
-    given = {**whole, **payload, "privacy": {"deviation": 1e-9}}
+    given = {**whole, **payload, "privacy": {"counts": 1e-9}}
     return np.atleast_1d(jobs.count_correct(given, client)["correct"])
 
 
@@ -170,7 +175,7 @@ def test_a_client_without_a_source_of_noise_sends_nothing() -> None:
     x, y = np.zeros((4, 6), np.float32), np.zeros(4, np.int64)
     weights = spaces.initial(ARCH, stream(1, "start"))
     payload = {"architecture": ARCH, "weights": weights, "keys": KEYS, "part": "validation", "batch": 4}
-    payload["privacy"] = {"deviation": 1.0}
+    payload["privacy"] = {"counts": 1.0}
     client = replace(Client(Rows(x, y), {}, stream(1, "rng")), noise=None)
     with pytest.raises(ValueError, match="no source of noise"):
         jobs.count_correct(payload, client)

@@ -64,8 +64,8 @@ def test_the_server_cannot_have_more_than_the_site_allows(tmp_path: Path) -> Non
     plain = {key: value for key, value in TRAIN.items() if key != "privacy"}
     assert "limits.epsilon = 1" in ask(tmp_path, 0, plain, epsilon=1.0)["error"]
     assert "limits.epsilon = 1" in ask(tmp_path, 1, TRAIN, epsilon=1.0)["error"]
-    gradient = ask(tmp_path, 2, TRAIN, jobs.GRADIENT, epsilon=1.0)["error"]
-    assert "'gradient' sends is not covered" in gradient
+    other = ask(tmp_path, 2, TRAIN, jobs.CALIBRATE, epsilon=1.0)["error"]
+    assert "'calibrate' sends is not covered" in other
     silent = {**TRAIN, "privacy": {**TRAIN["privacy"], "noise": 1e-6}}
     assert "noise below" in ask(tmp_path, 3, silent)["error"]
     endless = {**TRAIN, "privacy": {**TRAIN["privacy"], "steps": 10**9}}

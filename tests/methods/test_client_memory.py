@@ -71,16 +71,16 @@ def test_an_island_of_another_size_is_rejected() -> None:
 def test_held_changes_are_those_of_their_round_and_candidate() -> None:
     change = Tensors({"w": np.zeros(2, np.float32)})
     check = from_plain(to_plain(HeldChanges(3, "u", {"w": ("<f4", (2,))})))
-    assert inspect_memory({"round": 3, "changes": {"u": change}}, check) is None
-    assert inspect_memory({"round": 3, "changes": {"u": change, "v": Tensors({})}}, check) is None
+    assert inspect_memory({"round": 3, "private": False, "changes": {"u": change}}, check) is None
+    assert inspect_memory({"round": 3, "private": False, "changes": {"u": change, "v": Tensors({})}}, check) is None
     ruined = Tensors({"w": np.array([1.0, np.nan], np.float32)})
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"round": 2, "changes": {"u": change}}, "schema: no weight change of 'u' in round 3"),
-        ({"round": 3, "changes": {}}, "schema: no weight change"),
-        ({"round": 3, "changes": {"u": ruined}}, "nonfinite: "),
-        ({"round": 3, "changes": {"u": change, "v": ruined}}, "nonfinite: "),
-        ({"round": 3, "changes": {"u": Tensors({"w": np.zeros(3, np.float32)})}}, "shape: "),
-        ({"round": 3, "changes": {"u": change, "v": 7}}, "schema: "),
+        ({"round": 2, "private": False, "changes": {"u": change}}, "schema: no weight change of 'u' in round 3"),
+        ({"round": 3, "private": False, "changes": {}}, "schema: no weight change"),
+        ({"round": 3, "private": False, "changes": {"u": ruined}}, "nonfinite: "),
+        ({"round": 3, "private": False, "changes": {"u": change, "v": ruined}}, "nonfinite: "),
+        ({"round": 3, "private": False, "changes": {"u": Tensors({"w": np.zeros(3, np.float32)})}}, "shape: "),
+        ({"round": 3, "private": False, "changes": {"u": change, "v": 7}}, "schema: "),
         ({"round": 3}, "schema: something else"),
     ]
     for memory, reason in wrong:

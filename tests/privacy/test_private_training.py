@@ -13,6 +13,7 @@ from scipy import stats
 from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
+from atoll.privacy.settings import LEAST_CLIP
 from atoll.rng import stream
 from atoll.spaces.darts import space as darts
 from atoll.spaces.layers import Perceptron
@@ -165,6 +166,17 @@ def test_batches_are_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.var(sizes) == pytest.approx(50 * 0.4 * 0.6, rel=0.3)
 
 
+def test_no_gradient_escapes_because_its_squares_are_0() -> None:
+    """The square of an error of 1e-23 is 0 in float32; with inputs of 1e17 the gradient is above the clipping."""
+    arch = {**TABLE, "hidden": []}
+    zero = {name: np.zeros_like(value) for name, value in spaces.initial(arch, stream(1, "start")).items()}
+    bias = np.array([0, -52, -52], np.float32)  # class 0 is certain, up to an error of 3e-23
+    start = Tensors({name: bias if value.ndim == 1 else value for name, value in zero.items()})
+    for size in (1e16, 5e17, 1e30):
+        x, y = np.full((1, 3), size, np.float32), np.zeros(1, np.int64)
+        assert np.linalg.norm(gradient_sum(arch, x, y, LEAST_CLIP, start)) <= LEAST_CLIP * (1 + 1e-3)
+
+
 def test_a_gradient_that_is_not_finite_contributes_nothing() -> None:
     x, y = rows(TABLE)
     others = gradient_sum(TABLE, x[1:], y[1:], 1.0)
@@ -262,10 +274,17 @@ def test_batch_norm_and_unknown_layers_are_refused() -> None:
         private.refuse_mixed_rows(torch.nn.Sequential(torch.nn.Linear(2, 2), Mixing()))
 
 
-@pytest.mark.parametrize("wrong", [{"clip": 0.0}, {"noise": 0.0}, {"rate": 0.0}, {"steps": 0}, {"noise": float("inf")}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"clip": 0.0}, {"clip": 1e-30}, {"noise": 0.0}, {"noise": float("inf")}, {"noise": np.array([1.0])}),
+        *({"rate": 0.0}, {"rate": "0.5"}, {"steps": 0}, {"steps": 1.5}, {"steps": True}),
+    ],
+    ids=str,
+)
 def test_steps_without_noise_or_clipping_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must be finite and above 0|at least one step"):
-        PrivateSteps(**{"clip": 1.0, "noise": 1.0, "rate": 0.5, "steps": 1, **wrong})
+    with pytest.raises(ValueError, match=r"finite|whole number|at least one step"):
+        PrivateSteps.of({"clip": 1.0, "noise": 1.0, "rate": 0.5, "steps": 1, **wrong})
 
 
 def test_counts_get_normal_noise_and_stay_counts() -> None:

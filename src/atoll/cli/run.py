@@ -155,6 +155,9 @@ def retrain(
     seed: Annotated[int | None, typer.Option(help="Default: the run's.")] = None,
     workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="The new run directory; default runs/retrain-DATA-N.")] = None,
+    private: Annotated[
+        bool, typer.Option("--private/--not-private", help="With the [privacy] of the run, if it has one, or without.")
+    ] = True,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     settings: Settings = None,
@@ -177,7 +180,7 @@ def retrain(
         "engine.workers": workers,
     }
     others = [load(other) for other in beside or []]
-    raw = assemble_retraining(load(directory), pick.split(","), options, settings or [], start, others)
+    raw = assemble_retraining(load(directory), pick.split(","), options, settings or [], start, others, private)
     _begin(resolve(raw), out, data_dir, quiet)
 
 
@@ -265,6 +268,7 @@ def baselines(
 ) -> None:
     """Run fair rivals of a search at its client cost: hand-made networks, random search. See `atoll compare`."""
     from atoll.run.baselines import rates_from, run_rivals
+    from atoll.run.carried import carried_privacy, each_spends
     from atoll.run.reader import load
     from atoll.run.sweep import runs_in, seeds_from
 
@@ -275,6 +279,10 @@ def baselines(
         searches = {seed: searches.get(seed, searches[first]) for seed in seeds_from(seeds, first)}
     folder = out if out is not None else directory.with_name(f"{directory.name}-baselines")
     wanted = None if rivals is None else rivals.split(",")
+    for line in each_spends(
+        carried_privacy(there).get("privacy", {}).get("epsilon"), "the runs, also to choose a rate,"
+    ):
+        tell(line)
     with watched(quiet, folder, again=f"atoll baselines {shlex.quote(str(directory))}") as watching:
         for found in run_rivals(
             searches,
@@ -309,12 +317,17 @@ def tune(
     settings: Settings = None,
 ) -> None:
     """Choose a learning rate by validation error, with a third of the rounds."""
+    from atoll.config import resolve
     from atoll.run.assemble import assemble
     from atoll.run.baselines import Rival, rates_from
     from atoll.run.baselines import tune as choose
+    from atoll.run.carried import each_spends
 
     raw = assemble(str(target), {"engine.workers": workers}, settings or [])
     folder = out if out is not None else Path("runs") / f"{target.stem}-tuning"
+    private = resolve(raw).privacy
+    for line in each_spends(None if private is None else private.epsilon, f"the {len(rates_from(rates))} runs"):
+        tell(line)
     with watched(quiet, folder, again=f"atoll tune {target}") as watching:
         found = choose(Rival(target.stem, raw), rates_from(rates), folder, data_dir, watching.options)
     for rate, error in found.errors.items():

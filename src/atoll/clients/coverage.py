@@ -9,7 +9,7 @@
 | `gradient`      | a noisy gradient              | `clip`, in each step                                           |
 |                 | and correct validation rows   | 1                                                              |
 | `fednas`: search| weights after noisy steps     | `clip`, in each step                                           |
-|                 | alphas, on validation rows    | `clip`, in each step; their noise is that of counts            |
+|                 | alphas, on validation rows    | `clip`, in each of the same steps; their noise is that of counts|
 |                 | and correct validation rows   | 1                                                              |
 | `decnas`: tune  | correct rows of 1 or 2        | trainings as above, and sqrt(K)                                |
 | `decnas`: upload| weights of `tune`, with noise | nothing more: they were charged when they were trained         |
@@ -20,7 +20,6 @@ Every other job is refused, and so are replies with anything else in them. A job
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -33,6 +32,7 @@ from atoll.errors import ConfigError
 from atoll.privacy.accountant import Release
 from atoll.spaces import canonical, cost, skeleton
 from atoll.training import private
+from atoll.training.batches import bounds
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
             Release(part, steps.noise, steps.rate, use.trainings * steps.steps) for part in trained_parts(use.training)
         ]
     if use.alphas:
-        alphas = private.PrivateSteps.of(own["alphas"])
+        alphas = private.PrivateSteps.of_alphas(own)
         found.append(Release("validation", alphas.noise, alphas.rate, alphas.steps))
     if use.counts:
-        found.append(Release(use.part, own["deviation"] / math.sqrt(use.counts)))
+        found.append(Release("validation", private.number(own["counts"], "counts")))
     return found
 
 
@@ -106,7 +106,7 @@ def trained_parts(training: Mapping[str, Any]) -> list[Part]:
 
 def noisy_steps(rows: int, training: Mapping[str, Any]) -> tuple[float, int]:
     """The rate and number of the steps of a task of training: as many as plain training takes."""
-    steps = training["epochs"] * math.ceil(rows / training["batch"])
+    steps = training["epochs"] * len(bounds(rows, training["batch"]))
     limit = training.get("steps")
     return min(1.0, training["batch"] / rows), steps if limit is None else min(steps, limit)
 
@@ -171,15 +171,17 @@ class Coverage:
             rate, steps = noisy_steps(rows, use.training)
             settings = {"clip": self.noise.clip, "noise": self.noise.gradients, "rate": rate, "steps": steps}
             if use.alphas:
-                own = {"noise": self.noise.counts, "rate": alpha_rate(info, use.training["batch"])}
-                settings["alphas"] = settings | own
+                settings["alphas"] = {
+                    "noise": self.noise.counts,
+                    "rate": alpha_rate(info, use.training["batch"]),
+                }
         if use.counts:
-            settings["deviation"] = self.noise.counts * math.sqrt(use.counts)
-        returns = task.returns
+            settings["counts"] = self.noise.counts
+        returns, counts = task.returns, {"confusion": CountArray((1, 2), info.sizes["validation"])}
         if task.job == jobs.EVALUATE:
-            returns = {"confusion": CountArray((1, 2), info.sizes[use.part])}
-        elif payload.get("before") == {use.part: "evaluate"}:
-            returns = {**returns, "before": {use.part: {"confusion": CountArray((1, 2), info.sizes[use.part])}}}
+            returns = counts
+        elif payload.get("before") == {"validation": "evaluate"}:
+            returns = {**returns, "before": {"validation": counts}}
         macs = task.macs
         if task.job == jobs.GRADIENT or use.alphas:  # correct rows are those of validation, not of the batches
             returns = {**returns, "correct": Count(info.sizes["validation"])}

@@ -14,13 +14,14 @@ The server's halves, which build the tasks and fold the replies, are in `trainin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from atoll.core.messages import REPORT, Array, Part, Payload, Tensors, charged
+from atoll.errors import ConfigError
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.graph import remove_smallest
 from atoll.training import calibration, evaluation, gradients, networks, private, sgd, shared_prefix
@@ -143,13 +144,15 @@ def evaluate(payload: Payload, client: Client) -> Payload:
     found = evaluation.evaluate(module, payload["weights"], x, y, payload["batch"], device=client.device)
     if "privacy" in payload:  # no loss: it has no limit, so one row could change it by any amount
         private.refuse_mixed_rows(module)
-        correct = _noisy(np.array([found.correct]), payload, len(y), client)
+        correct = _noisy(np.array([found.correct]), payload, len(y), client, 1)
         return {"confusion": np.stack([correct, len(y) - correct], axis=1)}
     return found.payload()
 
 
-def _noisy(counts: Array, payload: Payload, rows: int, client: Client) -> Array:
-    return private.noisy_counts(counts, payload["privacy"]["deviation"], rows, noise_of(client))
+def _noisy(counts: Array, payload: Payload, rows: int, client: Client, networks: int) -> Array:
+    """One row changes the counts of so many networks by the root of their number, as an L2 norm."""
+    deviation = payload["privacy"]["counts"] * math.sqrt(networks)
+    return private.noisy_counts(counts, deviation, rows, noise_of(client))
 
 
 def evaluate_delivered(payload: Payload, client: Client) -> Payload:
@@ -163,12 +166,13 @@ def evaluate_delivered(payload: Payload, client: Client) -> Payload:
     return {"confusions": counts}
 
 
-def count_correct(payload: Payload, client: Client) -> Payload:
+def count_correct(payload: Payload, client: Client, counted: int | None = None) -> Payload:
     """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network.
 
     With `confusion` confusion matrices instead. With `statistics` (for one network True, for keys positions of some)
-    also batch norm statistics of these rows. With `privacy` the numbers have noise. With `report` the reply also has
-    the correct test rows of the network, or of the keys at these positions.
+    also batch norm statistics of these rows. With `report` the reply also has the correct test rows of the network, or
+    of the keys at these positions. With `privacy` the numbers have noise; `counted` is then how many networks' counts
+    are in one reply, if these are not all of them.
     """
     if REPORT in payload:
         asked = {name: payload[name] for name in ("architecture", "weights", "batch")} | {"part": "test"}
@@ -187,7 +191,7 @@ def count_correct(payload: Payload, client: Client) -> Payload:
         right = np.array([count.correct for count in counts], np.int64)
         if "privacy" in payload:
             _refuse_other_counts(payload, module)
-            right = _noisy(right, payload, len(y), client)
+            right = _noisy(right, payload, len(y), client, counted or len(right))
         answer: Payload = {"correct": right}
         if payload.get("confusion"):
             answer = {"confusion": np.stack([count.confusion for count in counts])}
@@ -198,7 +202,7 @@ def count_correct(payload: Payload, client: Client) -> Payload:
         # would then change the count of all.
         _refuse_other_counts(payload, module)
         one = evaluation.evaluate(module, whole, x, y, batch, device=client.device)
-        noisy = int(_noisy(np.array([one.correct]), payload, len(y), client)[0])
+        noisy = int(_noisy(np.array([one.correct]), payload, len(y), client, counted or 1)[0])
         return {"correct": noisy} | ({"statistics": Tensors({})} if payload.get("statistics") else {})
     if payload.get("statistics"):
         one, own = evaluation.evaluate_and_calibrate(module, whole, x, y, batch, client.device)
@@ -303,19 +307,27 @@ class RowUse:
     training: Payload | None = None  # epochs, batch, steps, with_validation; None: nothing is trained
     trainings: int = 1  # how many networks are trained so
     alphas: bool = False  # with every step goes one of architecture parameters, on validation rows
-    counts: int = 0  # networks whose correct rows are counted, in one reply
-    part: Part = "validation"  # of whose rows
+    counts: int = 0  # networks whose correct validation rows are counted, in one reply
 
 
 def _training_use(payload: Payload) -> RowUse:
     before = payload.get("before", {})
-    if set(before) - {"validation"}:
-        raise ValueError(f"[privacy]: {sorted(before)}: only validation rows are counted before a training")
+    _refuse_other_parts(before)
     return RowUse([payload["architecture"]], payload, counts=len(before))
 
 
 def _counting_use(payload: Payload) -> RowUse:
-    return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))), part=payload["part"])
+    _refuse_other_parts([payload["part"]])
+    return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))))
+
+
+def _refuse_other_parts(parts: Collection[str]) -> None:
+    if set(parts) - {"validation"}:
+        raise ConfigError(
+            f"[privacy]: counts of {' and '.join(sorted(parts))} rows are not covered by the account; count validation "
+            "rows",
+            code="privacy-not-covered",
+        )
 
 
 def _gradient_use(payload: Payload) -> RowUse:

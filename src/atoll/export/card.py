@@ -11,6 +11,7 @@ import numpy as np
 
 from atoll.export.predictor import Predictor
 from atoll.preparation.value import Preparation, RawColumn
+from atoll.privacy.settings import with_earlier
 from atoll.spaces import cost
 from atoll.training.metrics import class_rates
 
@@ -184,11 +185,13 @@ def _privacy(facts: CardFacts) -> str:
     rows = [[text(name), f"{own['epsilon']:.3g}", f"{own['delta']:g}"] for name, own in clients[:MOST_CLIENTS]]
     more = f"\n\n... and {len(clients) - MOST_CLIENTS} more clients." if len(clients) > MOST_CLIENTS else ""
     outside = "\n".join(f"- {one}" for one in facts.privacy["not_covered"])
+    most = max(own["epsilon"] for _, own in clients)
+    earlier = "".join(f"\n\n{line}." for line in with_earlier(facts.privacy, most))
     return (
         "## Privacy\n\nDifferential privacy of single rows, against everyone who sees what left a client in this run: "
         f"gradients of rows were clipped to {facts.privacy['clip']:g}, with noise {facts.privacy['noise']:.4g} times "
         f"that, and counts had noise {facts.privacy['count_noise']:.4g} times their sensitivity.\n\n"
-        f"{table(['client', 'epsilon', 'delta'], rows)}{more}\n\nNot covered:\n\n{outside}"
+        f"{table(['client', 'epsilon', 'delta'], rows)}{more}{earlier}\n\nNot covered:\n\n{outside}"
     )
 
 

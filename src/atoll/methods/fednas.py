@@ -150,7 +150,7 @@ def _search_job(payload: Payload, client: Client) -> Payload:
             validation,
             settings,
             private.PrivateSteps.of(payload["privacy"]),
-            private.PrivateSteps.of(payload["privacy"]["alphas"]),
+            private.PrivateSteps.of_alphas(payload["privacy"]),
             jobs.noise_of(client),
             device=client.device,
         )

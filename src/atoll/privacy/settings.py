@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from atoll.errors import ConfigError
+
+LEAST_NOISE = 0.1  # in units of what one row can change; less hides nothing, and the accountant would take very long
+LEAST_CLIP = 1e-6  # a shorter gradient is hardly more than rounding in float32
 
 # What leaves a client, or could be learnt of it, and is outside of every account.
 NOT_COVERED = (
@@ -23,6 +27,8 @@ SIMULATED = (
 )
 AT_SITES = ("the generator of a site's noise begins at a random place, but it is not one made for cryptography",)
 
+Noise = Annotated[float, Field(ge=LEAST_NOISE)]
+
 
 class PrivacySettings(BaseModel):
     """Differential privacy of single rows, against everyone who sees what leaves a client."""
@@ -31,12 +37,20 @@ class PrivacySettings(BaseModel):
 
     epsilon: float = Field(gt=0, le=1000)  # the budget of each client for the whole run; it is enforced
     delta: float = Field(default=1e-5, gt=0, lt=1)
-    clip: float | None = Field(default=None, gt=0)  # longest gradient of one row; None: 1, where noise is left out too
-    noise: float | None = Field(default=None, gt=0)  # of gradients, in units of clip; None: what epsilon allows
-    count_noise: float | None = Field(default=None, gt=0)  # of counts, in units of their sensitivity; None: the same
-    label_noise: float = Field(default=10.0, gt=0)  # of the rows per class, with data.share_labels
+    clip: float | None = Field(
+        default=None, ge=LEAST_CLIP
+    )  # longest gradient of one row; None: 1, where noise is left out too
+    noise: float | None = Field(
+        default=None, ge=LEAST_NOISE
+    )  # of gradients, in units of clip; None: what epsilon allows
+    count_noise: float | None = Field(
+        default=None, ge=LEAST_NOISE
+    )  # of counts, in units of their sensitivity; None: the same
+    label_noise: float = Field(default=10.0, ge=LEAST_NOISE)  # of the rows per class, with data.share_labels
     protects: Literal["rows", "clients"] = "rows"  # clients: refused, see `refuse_clients`
     least_clients: int = Field(default=1000, ge=2)  # with fewer of them nothing is promised for whole clients
+    earlier_epsilon: float = Field(default=0.0, ge=0)  # what earlier runs have spent of the same rows: it is named
+    earlier_delta: float = Field(default=0.0, ge=0)  # beside what this run spends, which alone is limited
 
     def refuse_clients(self, clients: int) -> None:
         """Nothing is promised for whole clients: with few of them noise would hide what is learnt, too."""
@@ -63,6 +77,15 @@ class PrivacySettings(BaseModel):
                 "noise hides nothing; set privacy.clip, for instance to 1.0",
                 code="privacy-without-clipping",
             )
+
+
+def with_earlier(settings: Mapping[str, Any], epsilon: float) -> list[str]:
+    """This epsilon together with what earlier runs have spent of the same rows, in words; none if that is nothing."""
+    before, delta = settings["earlier_epsilon"], settings["earlier_delta"]
+    if not before:
+        return []
+    both = f"together up to epsilon {before + epsilon:.3g} at delta {settings['delta'] + delta:.3g}"
+    return [f"privacy: earlier runs have spent epsilon {before:.3g} at delta {delta:.3g} of the same rows: {both}"]
 
 
 def refuse_statistics(scale: str, missing: str | None) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from atoll.core.messages import PARTS
 from atoll.privacy.accountant import Budget, Events, Release, Spent, of_part, sum_epsilon, summed
 from atoll.privacy.records import Records
+from atoll.privacy.settings import LEAST_NOISE
 
 FILE = "privacy.jsonl"
-LEAST_NOISE = 0.1  # less of it hides nothing, and the accountant would take very long
 AHEAD = 16  # tasks like this one for which the budget is checked at once
 
 
@@ -106,7 +107,7 @@ class SiteAccount:
         whatever the part."""
         own = summed(self._spent.get(split, {}), releases)
         found: list[Events] = []
-        for part in ("train", "validation"):
+        for part in PARTS:
             events: dict[tuple[float, float], int] = of_part(own, part)
             for other in (spent for name, spent in self._spent.items() if name != split):
                 for (_, noise, rate), count in other.items():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from atoll.core.ledger import ClientAccount
+from atoll.privacy.settings import with_earlier
 
 Plain = Mapping[str, Any]
 
@@ -89,6 +90,7 @@ def privacy_sentences(privacy: Plain) -> list[str]:
     span = f"{max(each):.3g}" if max(each) - min(each) < 0.005 else f"{min(each):.3g} to {max(each):.3g}"
     budget = f"{privacy['epsilon']:g} at delta {privacy['delta']:g}"
     found = [f"privacy: each client has spent epsilon {span} of {budget}, for single rows"]
+    found += with_earlier(privacy, max(each))
     over = [name for name, own in privacy["clients"].items() if own.get("spent")]
     if over:
         found.append(

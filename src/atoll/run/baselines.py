@@ -36,6 +36,7 @@ from atoll.data import DataSettings, load
 from atoll.data.loading import settle
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.methods.base import TrainingConfig
+from atoll.run.carried import carried_privacy
 from atoll.run.reader import Run
 from atoll.run.sweep import RunOptions, sweep
 
@@ -221,7 +222,7 @@ class _Rivals:
         if method != self.before["method"]:
             robust = shared.get("robust", {})
             shared["robust"] = {key: value for key, value in robust.items() if key not in CHOICES}
-        return {"method": method, **shared, method: settings}
+        return {"method": method, **shared, **carried_privacy([self.run]), method: settings}
 
 
 def standard_architecture(method: str, own: Mapping[str, Any], shape: Sequence[int], classes: int) -> dict[str, Any]:
@@ -237,7 +238,8 @@ def standard_architecture(method: str, own: Mapping[str, Any], shape: Sequence[i
     if len(shape) == 1:
         return {"space": "fixed", "model": "mlp", "hidden": list(own.get("widths", (200, 200))), **data}
     widths = {"widths": stages(own["channels"])} if isinstance(own.get("channels"), list) else {}
-    return {"space": "fixed", "model": "resnet18", **widths, **data}
+    norm = {"norm": own["norm"]} if own.get("norm", "batch") != "batch" else {}
+    return {"space": "fixed", "model": "resnet18", **widths, **norm, **data}
 
 
 def _round_macs(info: ClientInfo, cost: spaces.Cost, epochs: int) -> int:

@@ -21,7 +21,15 @@ from atoll.methods import find_method
 from atoll.methods.base import Method
 from atoll.privacy.account import FILE, PrivacyAccount
 from atoll.privacy.accountant import Release, part_epsilon, smallest_noise, summed
-from atoll.privacy.settings import AT_SITES, NOT_COVERED, SIMULATED, PrivacySettings, refuse_statistics
+from atoll.privacy.settings import (
+    AT_SITES,
+    LEAST_NOISE,
+    NOT_COVERED,
+    SIMULATED,
+    PrivacySettings,
+    refuse_statistics,
+    with_earlier,
+)
 from atoll.rng import stream
 from atoll.spaces import skeleton
 from atoll.training import private
@@ -89,6 +97,7 @@ class PrivatePlan:
         found = [
             f"privacy: {work} are projected to spend {budget}",
             f"privacy: gradients of rows are clipped to {settings.longest:g}; {noise}",
+            *with_earlier(settings.model_dump(), min(values[-1], settings.epsilon)),
         ]
         over = sum(value > settings.epsilon for value in values)
         if over:
@@ -168,7 +177,7 @@ def _derived(
     for info in ordered[1:]:
         while spend(found, info) > settings.epsilon:
             found *= 1.005
-    return float(np.ceil(found * 1e4) / 1e4)
+    return max(LEAST_NOISE, float(np.ceil(found * 1e4) / 1e4))
 
 
 def _amounts(work: PrivateWork) -> tuple[int, int]:

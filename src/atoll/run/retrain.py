@@ -26,6 +26,7 @@ from atoll.config import Raw, override, read_file, settings_table
 from atoll.data.settings import name_or_folder
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.run.assemble import put
+from atoll.run.carried import carried_privacy
 from atoll.run.launch import IN_MEMORY
 from atoll.run.reader import Run
 
@@ -60,6 +61,7 @@ def assemble_retraining(
     settings: Sequence[str] = (),
     start: str = "scratch",
     beside: Sequence[Run] = (),
+    private: bool = True,
 ) -> Raw:
     """The tables of an experiment that trains these picks on the run's data, with the run's training settings.
 
@@ -67,7 +69,8 @@ def assemble_retraining(
 
     `options` overrides settings by name (`rounds`, `data.partition`, ...). Its `data` is the name or the table of other
     data, `cells` and `channels` set another size for networks of found cells, and `central` trains on all data in one
-    place. `start` is "scratch", or "found" for the weights of the run.
+    place. `start` is "scratch", or "found" for the weights of the run. Unless it is not `private`, the `[privacy]` of
+    the run is taken over.
     """
     if start not in STARTS:
         raise ConfigError(f"--from {start}: unknown; {nearest(start, STARTS)}", code="unknown-start")
@@ -87,6 +90,7 @@ def assemble_retraining(
         "data": _data(before["data"], options.get("data")),
         "engine": before.get("engine", {}),
         method: _training(own, bool(options.get("central"))),
+        **(carried_privacy([run, *beside], same_rows=options.get("data") is None) if private else {}),
     }
     raw[method]["networks"] = {name: network.architecture for name, network in selected.items()}
     if start == "found":

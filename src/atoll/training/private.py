@@ -8,6 +8,7 @@ for five of six networks (benchmarks/privacy.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ConfigError
+from atoll.privacy.settings import LEAST_CLIP
 from atoll.spaces.choice.layers import ParallelBranch, SequentialBranch
 from atoll.spaces.choice.space import ChoiceNetwork
 from atoll.spaces.darts.cells import FactorisedReduction, GenotypeCell, MixedCell, PathCell
@@ -43,6 +45,8 @@ ROW_BY_ROW = {
     *(Network, nn.Module, nn.GroupNorm),  # of `atoll.spaces.pruned`, whose operations keep rows apart
 }
 ROUNDING = 1e-6  # a clipped gradient is this much shorter, so that rounding does not make it longer than allowed
+LEAST_FACTOR = 1e-30  # a gradient that would be shortened by more contributes nothing: float32 is not exact there
+LONGEST_INPUT = 1e18  # of a linear layer, for the same reason
 
 ClippedSum = Callable[[Tensor, Tensor], list[Tensor]]
 
@@ -57,15 +61,34 @@ class PrivateSteps:
     steps: int
 
     def __post_init__(self) -> None:
-        if not (0 < self.clip < float("inf") and 0 < self.noise < float("inf")):
-            raise ValueError(f"clip = {self.clip}, noise = {self.noise}: both must be finite and above 0")
+        if not (LEAST_CLIP <= self.clip < float("inf") and 0 < self.noise < float("inf")):
+            raise ValueError(
+                f"clip = {self.clip}, noise = {self.noise}: both must be finite, clip {LEAST_CLIP:g} or more and noise "
+                "above 0"
+            )
         if not (0 < self.rate <= 1 and self.steps >= 1):
             raise ValueError(f"rate = {self.rate}, steps = {self.steps}: a share of the rows, and at least one step")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> PrivateSteps:
         """From the settings of a task, which may have others beside these."""
-        return cls(*(settings[name] for name in ("clip", "noise", "rate", "steps")))
+        clip, noise, rate = (number(settings[name], name) for name in ("clip", "noise", "rate"))
+        if type(settings["steps"]) is not int:
+            raise ValueError(f"steps = {str(settings['steps'])[:40]}: not a whole number")
+        return cls(clip, noise, rate, settings["steps"])
+
+    @classmethod
+    def of_alphas(cls, settings: Mapping[str, Any]) -> PrivateSteps:
+        """The steps of architecture parameters that go with those of the weights, one with each."""
+        own = settings["alphas"]
+        return cls.of({**settings, "noise": own["noise"], "rate": own["rate"]})
+
+
+def number(value: Any, name: str) -> float:
+    """A setting of a task that is a finite number; what is charged and what is drawn must be the same."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{name} = {str(value)[:40]}: not a finite number")
+    return float(value)
 
 
 def refuse_mixed_rows(module: nn.Module) -> None:
@@ -208,7 +231,7 @@ class _AnySum:
         with torch.no_grad():  # of the module's other parameters no gradient is wanted
             found = self.gradients(own, x, y)
         each = [found[name].flatten(1) for name in self.names]
-        factors = clipping(torch.stack([one.square().sum(1) for one in each]).sum(0), self.clip)
+        factors = clipping(torch.stack([lengths(one) for one in each]), self.clip)
         finite = factors > 0
         if not bool(finite.all()):  # a gradient that is not finite contributes nothing
             each = [torch.where(finite[:, None], one, 0.0) for one in each]
@@ -234,10 +257,12 @@ class _PerceptronSum:
             for number in range(len(self.layers) - 1, 0, -1):
                 delta = deltas[0] @ self.layers[number][0]
                 deltas.insert(0, delta.mul_(inputs[number] > 0))
-            squares = [
-                delta.square().sum(1) * (1 + own.square().sum(1)) for delta, own in zip(deltas, inputs, strict=True)
-            ]
-            factors = clipping(torch.stack(squares).sum(0), self.clip)
+            each = []
+            for delta, own in zip(deltas, inputs, strict=True):
+                long = lengths(own)
+                long = torch.where(long < LONGEST_INPUT, long, torch.inf)
+                each.append(lengths(delta) * (1 + long.square()).sqrt())
+            factors = clipping(torch.stack(each), self.clip)
             finite = (factors > 0)[:, None]
             if not bool(finite.all()):
                 deltas = [torch.where(finite, delta, 0.0) for delta in deltas]
@@ -250,11 +275,18 @@ class _PerceptronSum:
         return [found[place] for place in range(len(found))]
 
 
-def clipping(squares: Tensor, clip: float) -> Tensor:
-    """The factor of each row's gradient from its squared length, so that it is at most `clip` long; 0 if the length is
-    not a number."""
-    factors = clip * (1 - ROUNDING) / torch.clamp(squares.sqrt(), min=clip)
-    return torch.where(torch.isfinite(squares), factors, 0.0)
+def lengths(rows: Tensor) -> Tensor:
+    """The L2 norm of each row, in float64: there no square of a float32 is 0 or infinite."""
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return found
+
+
+def clipping(lengths_of_parts: Tensor, clip: float) -> Tensor:
+    """The factor of each row's gradient from the lengths of its parts, so that it is at most `clip` long; 0 if the
+    length is not a number, or out of all proportion."""
+    norms = torch.linalg.vector_norm(lengths_of_parts, dim=0)
+    factors = clip * (1 - ROUNDING) / torch.clamp(norms, min=clip)
+    return torch.where(torch.isfinite(norms) & (factors >= LEAST_FACTOR), factors, 0.0).float()
 
 
 def noisy_counts(counts: Array, deviation: float, most: int, rng: np.random.Generator) -> Array:

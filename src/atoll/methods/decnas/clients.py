@@ -33,6 +33,8 @@ from atoll.training.metrics import Objective
 Measure = Literal["sent", "trained", "paper"]
 TUNE, UPLOAD = "atoll.methods.decnas.clients:tune", "atoll.methods.decnas.clients:upload"
 CONFIRM = "atoll.methods.decnas.clients:confirm"
+# All that a training looks at.
+TRAINING = ("epochs", "batch", "lr", "momentum", "weight_decay", "clip", "steps", "augmentation", "prox")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class HeldChanges:
     model: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def problem(self, value: Any) -> str | None:
-        if value.keys() != {"round", "changes"} or not isinstance(value["changes"], dict):
+        if value.keys() != {"round", "private", "changes"} or not isinstance(value["changes"], dict):
             return "schema: something else where held weight changes were expected"
         if value["round"] != self.round or self.unit not in value["changes"]:
             return f"schema: no weight change of {self.unit!r} in round {self.round}"
@@ -288,7 +290,7 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
             return {"correct": 0}  # the numbers of rows are public
         if "privacy" in payload:
             one = {"architecture": arch, "weights": weights, "part": "validation", "batch": jobs.TEST_BATCH}
-            return jobs.count_correct(one | {"privacy": payload["privacy"]}, client)
+            return jobs.count_correct(one | {"privacy": payload["privacy"]}, client, len(_networks(payload)))
         found = jobs.confusion_of(arch, weights, client, "validation")
         return {"confusion": found} if payload.get("confusion") else {"correct": int(np.trace(found))}
 
@@ -303,21 +305,36 @@ def _tune_job(payload: Payload, client: Client) -> Payload:
         return reply
     if not payload["hold"]:
         return {**reply, "change": change}
-    if client.memory.get("round") != payload["round"]:  # what an earlier round left here will not be asked for
+    held = {"round": payload["round"], "private": "privacy" in payload}
+    if {name: client.memory.get(name) for name in held} != held:  # what an earlier round left will not be asked for
         client.memory.clear()
-        client.memory.update({"round": payload["round"], "changes": {}})
+        client.memory.update({**held, "changes": {}})
     client.memory["changes"][payload["candidate"]] = change
     return reply
 
 
 def _trained(network: Payload, payload: Payload, client: Client) -> Tensors:
-    """This network after local training."""
-    if not payload["training"]["epochs"]:
-        weights: Tensors = network["weights"]
+    """This network after local training. Of the payload nothing else is looked at than what `_tune_use` charges."""
+    weights: Tensors = network["weights"]
+    if not _trains(payload):
         return weights
+    own = {"architecture": network["architecture"], "weights": weights}
     private = {"privacy": payload["privacy"]} if "privacy" in payload else {}
-    found: Tensors = jobs.train({**network, **payload["training"], **private}, client)["weights"]
+    found: Tensors = jobs.train({**own, **_training(payload), **private}, client)["weights"]
     return found
+
+
+def _training(payload: Payload) -> Payload:
+    return {name: value for name, value in payload["training"].items() if name in TRAINING}
+
+
+def _trains(payload: Payload) -> bool:
+    return bool(payload["training"]["epochs"])
+
+
+def _networks(payload: Payload) -> list[Payload]:
+    """Those that are measured: the candidate, and the network before it if it is asked for."""
+    return [payload, *([payload["previous"]] if "previous" in payload else [])]
 
 
 def _confirm_job(payload: Payload, client: Client) -> Payload:
@@ -327,7 +344,8 @@ def _confirm_job(payload: Payload, client: Client) -> Payload:
 
 def _upload_job(payload: Payload, client: Client) -> Payload:
     """Lines 27-29: the changes that are asked for; the others are deleted."""
-    held = client.memory.get("changes", {}) if client.memory.get("round") == payload["round"] else {}
+    asked = (payload["round"], "privacy" in payload)  # a change without noise never leaves in a private run
+    held = client.memory["changes"] if (client.memory.get("round"), client.memory.get("private")) == asked else {}
     changes = [held[candidate] for candidate in payload["wanted"]]
     client.memory.clear()
     return {"changes": changes}
@@ -335,11 +353,10 @@ def _upload_job(payload: Payload, client: Client) -> Payload:
 
 def _tune_use(payload: Payload) -> jobs.RowUse:
     """The change that is held is charged here: the counts depend on it, and it may be asked for."""
-    networks = [payload, *([payload["previous"]] if "previous" in payload else [])]
-    trains = payload["training"]["epochs"] > 0
+    networks = _networks(payload)
     return jobs.RowUse(
         [network["architecture"] for network in networks],
-        payload["training"] if trains else None,
+        _training(payload) if _trains(payload) else None,
         len(networks) if payload["measure"] == "trained" else 1,
         counts=len(networks),
     )
