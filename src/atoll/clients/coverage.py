@@ -31,8 +31,7 @@ from atoll.core.messages import REPORT, ClientInfo, Part, Task
 from atoll.errors import ConfigError
 from atoll.privacy.accountant import Release
 from atoll.spaces import canonical, cost, skeleton
-from atoll.training import private
-from atoll.training.batches import bounds
+from atoll.training import batches, private
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def trained_parts(training: Mapping[str, Any]) -> list[Part]:
 
 def noisy_steps(rows: int, training: Mapping[str, Any]) -> tuple[float, int]:
     """The rate and number of the steps of a task of training: as many as plain training takes."""
-    steps = training["epochs"] * len(bounds(rows, training["batch"]))
+    steps = training["epochs"] * len(batches.bounds(rows, training["batch"]))
     limit = training.get("steps")
     return min(1.0, training["batch"] / rows), steps if limit is None else min(steps, limit)
 
