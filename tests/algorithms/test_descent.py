@@ -36,6 +36,13 @@ def test_lengths_by_hand() -> None:
     assert gradient_norm({"a": np.array([3e38], np.float32)}) == pytest.approx(3e38)  # its square is no float32
 
 
+def test_the_length_of_a_gradient_is_the_same_in_any_order() -> None:
+    rng = np.random.default_rng(1)
+    gradient = {str(number): rng.normal(size=3).astype(np.float32) for number in range(40)}
+    orders = [{str(number): gradient[str(number)] for number in rng.permutation(40)} for _ in range(20)]
+    assert {gradient_norm(order) for order in orders} == {gradient_norm(gradient)}
+
+
 def test_steps_are_torchs() -> None:
     rng = stream(1, "descent")
     weights = Tensors({name: rng.normal(size=4).astype(np.float32) for name in ("a", "b")})

@@ -191,8 +191,9 @@ class Descent:
 
 
 def gradient_norm(gradient: Mapping[str, Array]) -> float:
-    """The Euclidean norm over all tensors, in float64, where the square of a float32 cannot overflow."""
-    return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in gradient.values()))
+    """The Euclidean norm over all tensors, in float64, where the square of a float32 cannot overflow. The order of the
+    tensors does not matter: a reply that waited in a checkpoint has them in another one."""
+    return math.sqrt(math.fsum(float(np.square(array, dtype=np.float64).sum()) for array in gradient.values()))
 
 
 def clip_gradient(gradient: Mapping[str, Array], limit: float) -> Gradient:

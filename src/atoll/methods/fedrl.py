@@ -21,7 +21,6 @@ Section VI-A goes through four phases: warm-up (alpha is fixed), search, the fou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ import numpy as np
 
 from atoll import spaces
 from atoll.algorithms import reinforce
-from atoll.algorithms.aggregation import GradientMean, clip_gradient
+from atoll.algorithms.aggregation import GradientMean, clip_gradient, gradient_norm
 from atoll.algorithms.robust import RobustGradient
 from atoll.algorithms.sampling import assign
 from atoll.clients import FederatedModel, PrivateWork, count_correct, jobs
@@ -236,7 +235,8 @@ class FedRL(DartsSearch[FedRLState]):
             before, gradient = gradient, self._compensated(gradient, after, sent, squares)
             usable = all(map(is_finite, [*gradient.values(), *squares.values()]))  # its square may be too large
             if usable:
-                received.compensations.append(_distance(gradient, before) / max(_distance(before), 1e-30))
+                moved = {name: array - before[name] for name, array in gradient.items()}
+                received.compensations.append(gradient_norm(moved) / max(gradient_norm(before), 1e-30))
         if not usable or key is None:
             federation.forget(reply)
             received.discarded += 1
@@ -403,12 +403,6 @@ class FedRL(DartsSearch[FedRLState]):
         path = self._likeliest(state)
         tested = self.tested(state.round, federation, path, state.weights.slice(darts.names(path)))
         return metrics | accuracy_metrics(state.recent) | tested
-
-
-def _distance(one: Mapping[str, Array], other: Mapping[str, Array] | None = None) -> float:
-    """The length of a gradient, or of the difference of two."""
-    parts = (array if other is None else array - other[name] for name, array in one.items())
-    return math.sqrt(sum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
 
 
 def _answers(reply: Reply, key: Array) -> bool:
