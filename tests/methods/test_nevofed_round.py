@@ -304,6 +304,7 @@ def test_phases_follow_each_other_and_polish_only_improves() -> None:
             psi.setdefault(phases[-1], []).append(metrics.get("psi"))
         assert phases == ["islands"] * 4 + ["refine"] * 3 + ["polish"] * 3
         assert psi["refine"] == sorted(psi["refine"]) and psi["polish"] == sorted(psi["polish"])
+        assert psi["polish"][0] >= psi["refine"][-1]
         # The strategy is made again from its history, to the bit.
         tuning = tuning_of(server, state.polished)
         assert tuning.best_fitness == psi["polish"][-1]
@@ -339,6 +340,7 @@ def test_the_refined_population_changes_gently(monkeypatch: pytest.MonkeyPatch) 
     with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         server.step(server.init(federation, stream(1, "init")), federation, stream(1, "step"))
+    assert method(data, refine_node_add=0.3).config.gentle(data.schema).node_add == 0.3
     names = ("population", "activation_mutation", "aggregation_mutation", "node_add", "connection_add", "node_delete")
     islands = server.config.neat(data.schema)
     assert [getattr(used[0], name) for name in names] == [10, 0.1, 0.1, 0.1, 0.5, 0.1]
@@ -352,6 +354,21 @@ def test_polish_draws_from_its_own_stream_only() -> None:
     tuning.tell([0.1] * len(tuning._asked))
     assert np.random.get_state()[1].tolist() == before
     assert [Polish(constant(0, 2), 30.0, 7).candidates()[0].bias.tolist()] == first
+
+
+def test_polish_never_hands_over_less_than_it_got() -> None:
+    """The genome itself is measured with the first generation, and counts for the best, not for the strategy."""
+    start = constant(0, 2)
+    tuning = Polish(start, 30.0, 7, size=6)
+    assert len(tuning.candidates()) == 6 + 1
+    tuning.tell([0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.3])
+    assert tuning.best_fitness == 0.3 and tuning.best is start
+    second = tuning.candidates()
+    assert len(second) == 6
+    tuning.tell([0.1, 0.1, 0.1, 0.4, 0.1, 0.1])
+    assert tuning.best_fitness == 0.4 and tuning.best.bias.tolist() == second[3].bias.tolist()
+    worse = Polish(start, 30.0, 7, [[0.1, 0.2, 0.1, 0.1, 0.1, 0.1, -0.3]], size=6)
+    assert worse.candidates()[0].bias.tolist() == second[0].bias.tolist()
 
 
 def test_a_run_of_few_rounds_is_one_of_islands() -> None:

@@ -22,9 +22,19 @@ Values = npt.NDArray[np.float64]
 
 
 class Polish:
-    """CMA-ES on the weights and biases of one genome. `history` holds the fitness of each generation's candidates."""
+    """CMA-ES on the weights and biases of one genome. `history` holds the fitness of each generation's candidates.
 
-    def __init__(self, genome: Population, bound: float, seed: int, history: Sequence[Sequence[float]] = ()) -> None:
+    The genome itself is measured beside the first generation, so that the best is never worse than it.
+    """
+
+    def __init__(
+        self,
+        genome: Population,
+        bound: float,
+        seed: int,
+        history: Sequence[Sequence[float]] = (),
+        size: int | None = None,  # of a generation; None: the strategy's own, which grows with the number of weights
+    ) -> None:
         import cma
 
         self._genome, self._bound = genome, bound
@@ -36,8 +46,9 @@ class Polish:
             "randn": lambda *shape: rng.standard_normal(shape),
             "bounds": [-bound, bound],
         }
+        options |= {} if size is None else {"popsize": size}
         self._strategy = cma.CMAEvolutionStrategy(start, STEP, options)
-        self.best, self.best_fitness = genome, -np.inf
+        self.best, self.best_fitness = genome, -np.inf  # not measured yet
         self._asked: list[Values] = []
         for fitness in history:
             self.candidates()
@@ -46,13 +57,16 @@ class Polish:
     def candidates(self) -> Population:
         """The genomes that are to be measured next."""
         self._asked = [np.asarray(values) for values in self._strategy.ask()]
-        return joined([self._genome_of(values) for values in self._asked])
+        drawn = [self._genome_of(values) for values in self._asked]
+        return joined(drawn if np.isfinite(self.best_fitness) else [*drawn, self._genome])
 
     def tell(self, fitness: Sequence[float]) -> None:
         """The fitness of the candidates, in their order; larger is better."""
-        self._strategy.tell(self._asked, [-float(value) for value in fitness])
-        leader = int(np.argmax(fitness))
-        if fitness[leader] > self.best_fitness:
+        drawn, start = fitness[: len(self._asked)], fitness[len(self._asked) :]
+        self._strategy.tell(self._asked, [-float(value) for value in drawn])
+        self.best_fitness = max([self.best_fitness, *start])
+        leader = int(np.argmax(drawn))
+        if drawn[leader] > self.best_fitness:
             self.best, self.best_fitness = self._genome_of(self._asked[leader]), float(fitness[leader])
 
     def _genome_of(self, values: Values) -> Population:

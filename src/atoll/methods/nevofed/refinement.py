@@ -18,10 +18,14 @@ from atoll.core import checks
 from atoll.core.messages import TaskSize
 from atoll.methods.base import Array, ClientInfo, Federation, Metrics, Payload, Task
 from atoll.methods.nevofed.clients import SOFT
+from atoll.methods.nevofed.settings import NEvoFedConfig
 
 
 class Server(Protocol):
     """What is needed of the method."""
+
+    @property
+    def config(self) -> NEvoFedConfig: ...
 
     settings: NeatSettings
     reading: Readout
@@ -70,4 +74,5 @@ def soft_metrics(server: Server, phase: str, best: Population, psi: float, total
 
 def tuning_of(server: Server, plan: Mapping[str, Any]) -> Polish:
     """The evolution strategy of a polish that is in progress: its genome, its seed and its history."""
-    return Polish(expressed(server.genome(plan["genome"])), server.settings.bound, plan["seed"], plan["history"])
+    genome, size = expressed(server.genome(plan["genome"])), server.config.polish_population
+    return Polish(genome, server.settings.bound, plan["seed"], plan["history"], size)

@@ -40,7 +40,12 @@ class NEvoFedConfig(MethodConfig):
     patience: int = Field(default=0, ge=0)  # islands stop after this many rounds without a higher psi; 0: never
     refine: Share = 0.0  # one population for all clients, on the server, with soft psi as fitness
     refine_population: int = Field(default=100, ge=2)
+    refine_activation_mutation: Share = 0.1  # this and the next three: gentler than on the islands
+    refine_aggregation_mutation: Share = 0.1
+    refine_node_add: Share = 0.1
+    refine_connection_add: Share = 0.5
     polish: Share = 0.0  # the weights of the best network so far, by CMA-ES on soft psi
+    polish_population: int | None = Field(default=None, ge=4)  # of CMA-ES; None: its own rule, 4 + 3 ln(weights)
 
     population: int = Field(default=200, ge=2)
     start: Start = "fs_neat_nohidden"
@@ -130,14 +135,14 @@ class NEvoFedConfig(MethodConfig):
         return self
 
     def gentle(self, schema: Schema) -> NeatSettings:
-        """The settings of the one population that is refined: fewer changes of functions and nodes."""
+        """The settings of the one population that is refined."""
         return replace(
             self.neat(schema),
             population=self.refine_population,
-            activation_mutation=0.1,
-            aggregation_mutation=0.1,
-            node_add=0.1,
-            connection_add=0.5,
+            activation_mutation=self.refine_activation_mutation,
+            aggregation_mutation=self.refine_aggregation_mutation,
+            node_add=self.refine_node_add,
+            connection_add=self.refine_connection_add,
         )
 
     def fitted(self, schema: Schema, clients: int) -> Self:
