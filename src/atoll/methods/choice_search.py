@@ -101,7 +101,7 @@ class ChoiceConfig(TrainingConfig):
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion, self.norm)
         self.augmentation.check(schema)
-        if self.max_macs is not None and self.max_macs < (least := _least_macs(arch)):
+        if self.max_macs is not None and self.max_macs < (least := choice.least_macs(arch)):
             raise ConfigError(
                 f"max_macs = {self.max_macs}: the smallest network of this space has {least:,} MACs; raise the limit, "
                 "or use fewer channels",
@@ -395,17 +395,6 @@ class ChoiceSearch(Method[StateT]):
             weights,
             statistics,
         )
-
-
-def _least_macs(arch: dict[str, Any]) -> int:
-    """Those of the smallest network: of every block its cheapest branch, which need not be the identity."""
-    key, best = [0] * choice.blocks(arch), 0
-    for block in range(len(key)):
-        keys = [[*key[:block], branch, *key[block + 1 :]] for branch in range(choice.BRANCHES)]
-        macs = [choice.cost(choice.sub_model(arch, one)).macs for one in keys]
-        best = min(macs)
-        key = keys[macs.index(best)]
-    return best
 
 
 def picked(objectives: Array) -> dict[str, int]:
