@@ -240,10 +240,23 @@ def test_crowding_by_logarithms() -> None:
 
 
 def test_a_limit_below_the_smallest_network_is_refused() -> None:
+    """6-1-3 has 9 connections and 4 biases. Of 6 and of 3 connections 55 % are removed, 3 and 1: an upload has 9."""
     schema = made_table().schema
-    with refused(ConfigError, "impossible-limit", "max_connections = 3"):
-        MoeflConfig(**(QUICK | {"max_connections": 3})).fitted(schema, 4)
+    with refused(ConfigError, "impossible-limit", "max_connections = 8", "sends 9"):
+        MoeflConfig(**(QUICK | {"max_connections": 8})).fitted(schema, 4)
+    assert MoeflConfig(**(QUICK | {"max_connections": 9})).fitted(schema, 4).max_connections == 9
     assert limited(max_connections="standard").most == limited().standard
+
+
+@pytest.mark.parametrize("search", ["evolution", "random"])
+def test_what_is_drawn_is_within_the_limit(search: str) -> None:
+    method = limited(max_connections=300, search=search)
+    born = method._drawn("1p", stream(1, "draw"))
+    assert [one.model.name for one in born] == [f"1p{place:02d}" for place in range(len(born))]
+    assert all(sparse.uploaded(one.model.architecture) <= 300 for one in born)
+    assert all(sparse_genes.decode("mlp", one.chromosome).items() <= one.model.architecture.items() for one in born)
+    free = limited(search=search)._drawn("1p", stream(1, "draw"))
+    assert max(sparse.uploaded(one.model.architecture) for one in free) > 300
 
 
 def test_weights_are_inherited_where_both_have_a_connection() -> None:

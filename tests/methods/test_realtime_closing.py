@@ -198,3 +198,7 @@ def test_networks_beyond_a_limit_are_not_picked() -> None:
     assert all(cost <= 12 for _, _, cost in metrics["front"])
     with refused(ConfigError, "impossible-limit", "max_macs = 7", "8"):
         RealtimeConfig(rounds=9, widths=[2, 2], stem=2, max_macs=7).fitted(SCHEMA, 3)
+    # A table's bottleneck 8-1-4 has fewer MACs than its linear map 8-4: 12 of 32, beside those of stem and head.
+    ends = SCHEMA.shape[0] * 8 + 4 * SCHEMA.outputs
+    with refused(ConfigError, "impossible-limit", f"{ends + 12} MACs"):
+        RealtimeConfig(rounds=9, widths=[4], stem=8, max_macs=ends + 11).fitted(SCHEMA, 3)

@@ -89,6 +89,23 @@ def test_differences_are_tested_seed_by_seed_from_eight_seeds_on(tmp_path: Path)
     assert "weighted F1" in markdown(by_f1) and by_f1.differences[0].interval.mean == pytest.approx(-0.375)
 
 
+def test_the_best_round_and_the_last_one_are_rows(tmp_path: Path) -> None:
+    """The best round by validation error is the last one in seed 2."""
+    for method, kind, last, best in (("fedavg", "model", "final", "best"), ("retrain", "networks", "net", "net-best")):
+        ends = [candidate(last, error, {}, [last]) for error in (0.30, 0.20)]
+        ends[1]["picks"] = ["high", *ends[1]["picks"]]
+        earlier = candidate(best, 0.25, {}, ["high", best])
+        folder = tmp_path / ("net" if method == "retrain" else "averaged")
+        write_run(folder / "seed-1", method, 1, ends[0], earlier)
+        write_run(folder / "seed-2", method, 2, ends[1])
+        for run in folder.glob("*"):
+            manifest = json.loads((run / "manifest.json").read_text())
+            (run / "manifest.json").write_text(json.dumps(manifest | {"metrics_kind": kind}))
+        high, final = compare_runs([folder]).rows
+        assert (high.name, high.values("error")) == (f"{folder.name} high", [0.25, 0.20])
+        assert (final.name, final.values("error")) == (f"{folder.name}, last round", [0.30, 0.20])
+
+
 def test_personal_networks_are_one_row(tmp_path: Path) -> None:
     own = [
         candidate(f"personal-{name}", 0.5, {name: value}, [f"personal-{name}"], owner=name)

@@ -206,6 +206,8 @@ def test_rivals_of_nevofed_use_its_budget(tmp_path: Path) -> None:
     assert "shared" not in found["alone"].raw["personal"]
     with refused(ConfigError, "budget-too-small", "2 rounds"):
         rivals_of(Edited(run, budget=10**6), wanted=["fine-tuned"])
+    with refused(ConfigError, "budget-too-small", "no rival is left"):
+        list(run_rivals({1: Edited(run, budget=10)}, tmp_path / "out"))
 
 
 def test_the_standard_of_moefl_appears_twice(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def experiment(method: str, settings: dict[str, Any], **tables: Any) -> Any:
         ("fedavg", {"rounds": 3, "fraction": 0.75, "hidden": [8]}, {}),
         ("fedavg", {"rounds": 3, "fraction": 0.75, "hidden": [8]}, NETWORK),
         ("personal", {"rounds": 3, "shared": 2, "hidden": [8]}, {}),
+        ("fedavg", {"rounds": 3, "hidden": [8], "clip": 0.01, "schedule": "cosine"}, {}),
     ],
 )
 def test_what_fixed_networks_send_is_known_before(

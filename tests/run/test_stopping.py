@@ -40,6 +40,17 @@ def test_rules_by_hand(rules: dict[str, Any], stops: list[int]) -> None:
     assert found == stops
 
 
+def test_the_usual_patience_is_ten_rounds() -> None:
+    """The error falls in rounds 1 and 2, in round 8 by too little: rounds 3 to 12 are ten without progress."""
+    rules, progress, errors = StopSettings(plateau="auto"), Progress(), [0.5, 0.4, *[0.41] * 5, 0.39995, *[0.4] * 5]
+    stopped = []
+    for number, error in enumerate(errors, start=1):
+        progress = progress.after({"error": error})
+        if reason_to_stop(rules, number, {"error": error}, progress, Account(), 0.0):
+            stopped.append(number)
+    assert stopped == [12, 13]
+
+
 def test_a_plateau_begins_again_in_another_phase() -> None:
     """Rounds that measure nothing do not count; soft counts have a larger error than those before."""
     rounds: list[dict[str, Any]] = [{"error": 0.1}, {}, {"error": 0.1}, {"phase": "refine", "error": 0.4}]

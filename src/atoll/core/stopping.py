@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,7 @@ from atoll.core.ledger import Account
 from atoll.errors import ConfigError
 
 NOTICEABLE = 1e-4  # a lower error than the best by less than this is no progress
+PATIENCE = 10  # plateau = "auto"
 
 
 class StopSettings(BaseModel):
@@ -25,7 +26,8 @@ class StopSettings(BaseModel):
 
     rounds: int | None = Field(default=None, ge=1)  # fewer than the method's own, which schedules are made for
     accuracy: float | None = Field(default=None, gt=0, le=1)  # 1 minus the round's error, see docs/guide.md
-    plateau: int | None = Field(default=None, ge=1)  # rounds in a row that measure an error, but no lower one
+    # Rounds in a row that measure an error, but no lower one; "auto": 10.
+    plateau: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     upload: int | None = Field(default=None, ge=1)  # bytes that all clients together have sent
     macs: int | None = Field(default=None, ge=1)  # that all clients together have computed
     minutes: float | None = Field(default=None, gt=0)  # of wall-clock time
@@ -60,8 +62,9 @@ def reason_to_stop(
         return f"stop.rounds = {rules.rounds}"
     if rules.accuracy is not None and error is not None and 1 - error >= rules.accuracy:
         return f"stop.accuracy = {rules.accuracy:g} reached: {1 - error:.4f}"
-    if rules.plateau is not None and progress.waited >= rules.plateau:
-        return f"stop.plateau = {rules.plateau} rounds without a lower error than {progress.best:.4f}"
+    patience = PATIENCE if rules.plateau == "auto" else rules.plateau
+    if patience is not None and progress.waited >= patience:
+        return f"stop.plateau = {patience} rounds without a lower error than {progress.best:.4f}"
     if rules.upload is not None and total.bytes_up >= rules.upload:
         return f"stop.upload = {rules.upload:,} bytes reached"
     if rules.macs is not None and total.client_macs >= rules.macs:

@@ -101,8 +101,7 @@ class ChoiceConfig(TrainingConfig):
     def fitted(self, schema: Schema, clients: int) -> Self:
         arch = plan.architecture_for(schema, self.channels, self.widths, self.stem, self.expansion, self.norm)
         self.augmentation.check(schema)
-        least = choice.cost(choice.sub_model(arch, [0] * choice.blocks(arch))).macs
-        if self.max_macs is not None and self.max_macs < least:
+        if self.max_macs is not None and self.max_macs < (least := choice.least_macs(arch)):
             raise ConfigError(
                 f"max_macs = {self.max_macs}: the smallest network of this space has {least:,} MACs; raise the limit, "
                 "or use fewer channels",

@@ -396,6 +396,10 @@ def run_rivals(
                 problems.setdefault((one.name, one.problem), []).append(path)
     for (name, problem), paths in problems.items():
         yield RivalRuns(name, None, [], problem, tuple(paths))
+    if all(one.problem for own in made.values() for one in own.values()):
+        raise ConfigError(
+            f"{', '.join(map(str, made))}: no rival is left to train; compare a longer search", code="budget-too-small"
+        )
     for name in dict.fromkeys(name for own in made.values() for name in own):
         found = {seed: made[search.path].get(name) for seed, search in searches.items()}
         possible = {seed: one for seed, one in found.items() if one is not None and not one.problem}

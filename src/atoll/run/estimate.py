@@ -8,6 +8,7 @@ estimates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from atoll.methods.base import Method
 from atoll.rng import Generator, stream
 
 CHANGE = 1e-3  # of a made update: the values differ from those sent, so that they travel again
+SHARE = 0.2  # of the longest update that a clip allows: a made one is about as long
 DECIMALS = 16  # of a made number
 
 
@@ -120,7 +122,11 @@ def _made(returns: Any, sent: Any, rng: Generator) -> Any:
         return Tensors({name: np.full(shape, returns.rows, dtype) for name, (dtype, shape) in returns.model.items()})
     if isinstance(returns, checks.TensorsLike):
         before = sent if isinstance(sent, Tensors) and returns.update == "values" else {}
-        return Tensors({name: _array(*form, before.get(name), rng) for name, form in returns.model.items()})
+        size = CHANGE
+        if returns.longest is not None:  # a clipped update at a low learning rate is shorter
+            values = sum(math.prod(shape) for _, shape in returns.model.values())
+            size = min(size, SHARE * returns.longest / math.sqrt(max(1, values)))
+        return Tensors({name: _array(*form, before.get(name), rng, size) for name, form in returns.model.items()})
     if isinstance(returns, checks.ArrayOf):
         return _array(returns.dtype, returns.shape, None, rng)
     if isinstance(returns, checks.CountArray):
@@ -135,8 +141,8 @@ def _made(returns: Any, sent: Any, rng: Generator) -> Any:
     raise _NotDescribed(type(returns).__name__)
 
 
-def _array(dtype: str, shape: tuple[int, ...], before: Array | None, rng: Generator) -> Array:
-    change = CHANGE * rng.standard_normal(shape)
+def _array(dtype: str, shape: tuple[int, ...], before: Array | None, rng: Generator, size: float = CHANGE) -> Array:
+    change = size * rng.standard_normal(shape)
     return np.asarray(change if before is None else before + change).astype(dtype)
 
 

@@ -46,6 +46,8 @@ from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.spaces.sparse.genes import Chromosome
 
+DRAWS = 200  # of networks at random until one is within `max_connections`
+
 
 @dataclass(frozen=True)
 class MoeflState:
@@ -98,8 +100,7 @@ class Moefl(Method[MoeflState]):
                 "moefl.fitness = 'validation'",
                 code="inapplicable-setting",
             )
-        drawn = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
-        parents = [one.to_plain() for one in self._born(drawn, "1p", rng)]
+        parents = [one.to_plain() for one in self._drawn("1p", rng)]
         return MoeflState(0, 0, 1, parents, [], checkers=federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
@@ -282,7 +283,9 @@ class Moefl(Method[MoeflState]):
 
     def _generation(self, state: MoeflState, parents: Sequence[Individual], rng: Generator) -> list[Individual]:
         """What this generation trains: the offspring, and parents whose objectives are not known or not retained."""
-        offspring = self._born(self._offspring(parents, rng), f"{state.generation}o", rng)
+        name = f"{state.generation}o"
+        drawn = self.config.search == "random"
+        offspring = self._drawn(name, rng) if drawn else self._born(self._offspring(parents, rng), name, rng)
         if self.config.inherit and state.generation > 1:
             offspring = [replace(one, model=inherited(one.model, parents, rng)) for one in offspring]
         again = [
@@ -297,8 +300,6 @@ class Moefl(Method[MoeflState]):
 
     def _offspring(self, parents: Sequence[Individual], rng: Generator) -> list[Chromosome]:
         settings, model = self.config, self.config.network
-        if settings.search == "random":
-            return [sparse_genes.random_chromosome(model, rng) for _ in range(settings.population)]
 
         def meaning(genes: Genes) -> str:
             return spaces.canonical(sparse_genes.decode(model, Chromosome(*genes)))
@@ -329,6 +330,26 @@ class Moefl(Method[MoeflState]):
             same=meaning if settings.duplicates == "mutate" else None,
         )
         return [sparse_genes.repair(model, Chromosome(*genes)) for genes in children]
+
+    def _drawn(self, label: str, rng: Generator) -> list[Individual]:
+        """A population at random; see `_within`."""
+        chromosomes = [sparse_genes.random_chromosome(self.config.network, rng) for _ in range(self.config.population)]
+        return [self._within(one, rng) for one in self._born(chromosomes, label, rng)]
+
+    def _within(self, drawn: Individual, rng: Generator) -> Individual:
+        """The individual or, if it sends more than `max_connections`, another one: the first that does not, or the
+        smallest of many."""
+        architecture, chromosome = drawn.model.architecture, drawn.chromosome
+        for _ in range(DRAWS):
+            if self.most is None or sparse.uploaded(architecture) <= self.most:
+                break
+            other = sparse_genes.random_chromosome(self.config.network, rng)
+            arch = architecture_of(self.config.network, self.schema, other, graph=int(rng.integers(2**31)))
+            if sparse.uploaded(arch) < sparse.uploaded(architecture):
+                architecture, chromosome = arch, other
+        if architecture is drawn.model.architecture:
+            return drawn
+        return Individual(chromosome, fresh(drawn.model.name, architecture, rng))
 
     def _born(self, chromosomes: Sequence[Chromosome], label: str, rng: Generator) -> list[Individual]:
         """Individuals with a graph and weights of their own, named by a label and their number."""

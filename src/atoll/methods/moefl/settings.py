@@ -6,12 +6,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from atoll import spaces
 from atoll.algorithms.genetic import Duplicates
 from atoll.errors import ArchitectureError, ConfigError
 from atoll.methods.base import Schema, TrainingConfig
 from atoll.methods.moefl.individuals import architecture_of
 from atoll.spaces.sparse import genes as sparse_genes
+from atoll.spaces.sparse import space as sparse
 from atoll.training.metrics import Objective
 
 
@@ -34,7 +34,8 @@ class MoeflConfig(TrainingConfig):
     polynomial_eta: float = Field(default=20.0, gt=0)
     evaluate: Literal["new", "all"] = "new"  # all: parents are trained from scratch again, every generation
     search: Literal["evolution", "random"] = "evolution"  # random: offspring are drawn, not bred
-    # Constraint domination: networks beyond a limit follow all others. "standard": no more than the standard network.
+    # Constraint domination: networks beyond a limit follow all others. Networks that are not bred are drawn again until
+    # they send no more than `max_connections`. "standard": no more than the standard network.
     max_connections: int | Literal["standard"] | None = None
     max_error: float | None = Field(default=None, gt=0, le=1)
     crowding: Literal["linear", "log"] = "linear"  # distance of connections on the front; log: of their logarithms
@@ -80,13 +81,13 @@ class MoeflConfig(TrainingConfig):
     def fitted(self, schema: Schema, clients: int) -> Self:
         smallest = architecture_of(self.network, schema, sparse_genes.smallest(self.network), 0)
         try:
-            least = spaces.cost(smallest).params
+            least = sparse.uploaded(smallest | {"xi": sparse_genes.HIGH[1]})
         except ArchitectureError as problem:
             raise ConfigError(f"moefl.network = {self.network!r}: {problem}", code="network-data-mismatch") from None
         if isinstance(self.max_connections, int) and self.max_connections < least:
             raise ConfigError(
-                f"moefl.max_connections = {self.max_connections}: the smallest network for this data has {least:,}; "
-                "raise the limit",
+                f"moefl.max_connections = {self.max_connections}: the smallest network for this data sends "
+                f"{least:,}; raise the limit",
                 code="impossible-limit",
             )
         self.augmentation.check(schema)

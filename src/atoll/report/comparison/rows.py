@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from atoll.core.wire import canonical
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.report.statistics import Interval, holm, sign_flip_p, t_interval
 from atoll.run.accounts import account_of
@@ -61,6 +60,10 @@ class Row:
 
     @property
     def name(self) -> str:
+        """The group and the pick. Of a network that is trained round by round, the last round is named as such."""
+        last = {"model": "final", "networks": self.group}.get(self.found[0].run.manifest.get("metrics_kind", ""))
+        if self.pick == last:
+            return f"{self.group}, last round"
         return self.group if self.pick == self.group else f"{self.group} {self.pick}".strip()
 
     @cached_property
@@ -221,20 +224,21 @@ def _groups_in(folder: Path) -> dict[str, list[Run]]:
 
 
 def _rows(group: str, runs: Sequence[Run]) -> list[Row]:
-    """One row per pick, the recommended one first. Picks of the same architecture in every run, such as the last and
-    the best round of a network, are one row."""
+    """One row per pick, the recommended one first. A pick that is the network of an earlier row in each of its runs has
+    no row of its own."""
     picked = [_picked(run) for run in runs]
     names = list(dict.fromkeys(pick for own in picked for pick in own))
     names.sort(key=lambda pick: pick != runs[0].recommended)
-    rows: dict[tuple[str, ...], Row] = {}
+    found_rows: list[Row] = []
+    shown: list[set[tuple[int, str]]] = []  # of each row, the network of every run
     for name in names:
-        same = tuple(canonical(own[name]["architecture"]) if name in own else "" for own in picked)
+        networks = {(place, own[name]["id"]) for place, own in enumerate(picked) if name in own}
         found = [_measured(run, own[name]) for run, own in zip(runs, picked, strict=True) if name in own]
         known = [one for one in found if one is not None]
-        if known:
-            rows.setdefault(same, Row(group, name, known))
+        if known and not any(networks <= earlier for earlier in shown):
+            found_rows.append(Row(group, name, known))
+            shown.append(networks)
     personal = [one for run in runs if (one := _personal(run)) is not None]
-    found_rows = list(rows.values())
     if len(found_rows) == 1 and not personal:
         return [Row(group, "", found_rows[0].found)]  # its name needs no addition
     return found_rows + ([Row(group, "personal", personal)] if personal else [])

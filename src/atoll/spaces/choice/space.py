@@ -18,7 +18,7 @@ from atoll.errors import ArchitectureError
 from atoll.spaces.choice.keys import BRANCHES, Key, check_key, from_bits, random_keys, to_bits
 from atoll.spaces.choice.layers import make_branch, make_layer
 from atoll.spaces.choice.plan import PAPER_CHANNELS, ChoicePlan, key_of, plan
-from atoll.spaces.choice.table import cost, executed_blocks, executed_macs, names, shapes
+from atoll.spaces.choice.table import cost, executed_blocks, executed_macs, least_macs, names, shapes
 from atoll.spaces.initial import kaiming_uniform
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "executed_macs",
     "from_bits",
     "initial",
+    "least_macs",
     "names",
     "random_keys",
     "shapes",

@@ -45,6 +45,12 @@ def cost(arch: Mapping[str, Any]) -> Cost:
     return Cost(macs=sum(entry.macs for entry in entries), params=params, bytes=4 * params)
 
 
+def least_macs(arch: Mapping[str, Any]) -> int:
+    """Those of the smallest sub-model. The cheapest branch of a block need not be the identity."""
+    stem, blocks, head = _table(plan(arch))
+    return stem.macs + sum(min(entry.macs for entry in block) for block in blocks) + head.macs
+
+
 def executed_macs(arch: Mapping[str, Any], keys: Iterable[Sequence[int]]) -> int:
     """MACs per sample of prefix-shared evaluation of these keys, which executes every distinct prefix once."""
     return _executed(arch, keys)[0]

@@ -100,6 +100,13 @@ def connections(arch: Mapping[str, Any], weights: Mapping[str, Array]) -> int:
     return sum(int(np.count_nonzero(array)) if name in graphs else array.size for name, array in weights.items())
 
 
+def uploaded(arch: Mapping[str, Any]) -> int:
+    """What `connections` counts of an upload, known before training: of each graph the smallest weights are removed."""
+    share = float(arch.get("xi", 0.0))
+    removed = sum(math.floor(share * int(np.count_nonzero(mask)) + 1e-9) for mask in masks(arch).values())
+    return cost(arch).params - removed
+
+
 def upload_bytes(arch: Mapping[str, Any], connections: float) -> int:
     """Bytes of an upload with this many weights: single precision, and a bit for every connection of a graph from which
     some are removed."""
