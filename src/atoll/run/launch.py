@@ -75,7 +75,7 @@ def start(
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment, engine, projected = _decided(experiment, engine)
-    notes = [*engine.notes, *projected]
+    notes = [*engine.notes, *(links.notes if links is not None else ()), *projected]
     report_notes(watcher, notes)
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     manifest |= {"notes": notes} if notes else {}
