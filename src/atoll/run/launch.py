@@ -263,6 +263,19 @@ def _refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:
             "simulation.dropout or engine.deadline",
             code="staleness-not-used",
         )
+    shares = None if network is None else network.shares()
+    if shares is not None and shares[0] == 0 and (asked or able[0]) == "drop":
+        raise ConfigError(
+            "simulation.staleness: its first share is 0, so every reply is late, and engine.late = 'drop' uses none; "
+            "give replies that are 0 rounds late a share",
+            code="no-reply-counts",
+        )
+    if network is not None and network.dropout == 1:
+        raise ConfigError(
+            f"simulation.dropout = 1: no task would be answered, and engine.quorum = {experiment.engine.quorum:g} "
+            "waits for replies; give less than 1",
+            code="no-reply-counts",
+        )
 
 
 def _links(experiment: Experiment, engine: Engine, data_dir: Path | None) -> Links | None:

@@ -79,6 +79,11 @@ class Trace:
         """Seconds until it repeats."""
         return float(self._edges[-1])
 
+    @property
+    def carries(self) -> float:
+        """Bytes until it repeats."""
+        return float(self._carried[-1])
+
     def rate(self, at: float) -> float:
         """Bytes per second at this moment."""
         return float(self.rates[self._place(at)[1]])
