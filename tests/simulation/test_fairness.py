@@ -12,7 +12,7 @@ from atoll.testing import made_images, made_table
 
 DATA = made_table(clients=10, rows=30)
 # Four of ten clients have a slow line; of a bus the bandwidth changes, and sometimes there is none.
-SLOW = "bandwidth_kbps,duration_ms\n8,4000\n0,2000\n16,4000\n"
+SLOW = "bandwidth_kbps,duration_ms\n" + "8,4000\n0,2000\n16,4000\n" * 5  # as often as one task needs
 FAST = "bandwidth_kbps,duration_ms\n4000,3000\n8000,2000\n"
 
 

@@ -320,6 +320,23 @@ def test_a_deadline_that_no_client_can_meet_is_refused_with_the_numbers() -> Non
             list(federation.collect([task(name) for name in (A, B, C)]))
 
 
+def test_a_quorum_that_cannot_answer_in_time_is_refused_with_the_numbers() -> None:
+    with paced({A: 1, B: 10, C: 2}, rules=ExchangeRules(quorum=0.6, deadline=2.0)) as federation:
+        federation.begin(1)
+        words = ["engine.quorum = 0.6", "2 of 3 clients", "of which 1 can", "engine.deadline = 2", "2 fastest need 5 s"]
+        with refused(ConfigError, "impossible-quorum", *words):
+            list(federation.collect([task(name) for name in (A, B, C)]))
+
+
+def test_a_log_that_ends_before_the_first_task_has_arrived_is_refused_with_the_numbers() -> None:
+    weights = Tensors({"w": np.arange(1, 1001, dtype=np.float32)})
+    log = Trace(np.array([1.0, 2.0]), np.array([1000.0, 500.0]), np.zeros(2))
+    with paced({}, {A: Link(log, log)}) as federation:
+        federation.begin(1)
+        with refused(ConfigError, "trace-too-short", repr(A), "2,000 bytes in 3 s", "its first task has 4,"):
+            federation.send([task(A, weights=weights)])
+
+
 def test_what_a_mix_holds_back_is_no_answer_for_those_who_wait_for_late_ones() -> None:
     """B's second reply is here and held back until round 3; A, at work since round 1, can still be waited for."""
     with paced({A: 0.1, B: 10, C: 2}, staleness=[0, 1]) as federation:

@@ -92,6 +92,8 @@ def test_what_cannot_be_run_is_said_before_anything_is_written(logs: Path, tmp_p
     out = tmp_path / "run"
     cases: list[tuple[dict[str, Any], type[AtollError], str, str]] = [
         ({"simulation": {"staleness": "heavy"}}, ConfigError, "staleness-not-used", "fedavg"),
+        ({"simulation": {"bandwidth": 50.0}, "engine": {"deadline": 1}}, ConfigError, "impossible-deadline", "even"),
+        ({"simulation": {"dropout": 1.0}}, ConfigError, "no-reply-counts", "simulation.dropout = 1"),
         ({"engine": {"late": "use"}}, ConfigError, "late-not-used", "engine.late = 'use'"),
         ({"simulation": {"traces": str(tmp_path / "nowhere")}}, DataError, "no-such-traces", "nowhere"),
         ({"simulation": {"traces": str(logs), "transport": ["tram"]}}, ConfigError, "unknown-transport", "'tram'"),

@@ -123,6 +123,14 @@ def test_links_are_drawn_by_the_seed(logs: Path) -> None:
     assert all(0 <= offset < 2 and speed is not None and 1e6 <= speed <= 1e8 for _, offset, speed in places[0])
 
 
+def test_files_that_are_no_logs_are_left_out_and_named(logs: Path) -> None:
+    before = links({"traces": str(logs)})
+    (logs / "README.txt").write_text("Logs of our drives.\n", encoding="utf-8")
+    found = links({"traces": str(logs)})
+    assert found.digest == before.digest and not before.notes
+    assert len(found.notes) == 1 and "left out: README.txt" in found.notes[0]
+
+
 def test_speeds_are_log_uniform() -> None:
     many = links_for(SimulationSettings(speed=[1.0, 1e4]), 1, [str(number) for number in range(2000)])
     below = sum(link.speed is not None and link.speed < 100.0 for link in many.of.values()) / 2000

@@ -120,6 +120,9 @@ def test_latency_may_be_left_out_and_empty_stretches_are_nothing(tmp_path: Path)
     assert found.trace.latency(0) == 0 and found.trace.length == 2 and found.trace.end(0, 1000) == 2
 
 
+WHEN = {"time": "when", "time_unit": "stamp_date"}
+
+
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
@@ -127,6 +130,14 @@ def test_latency_may_be_left_out_and_empty_stretches_are_nothing(tmp_path: Path)
         ("time_ms;mbps\n0;0.008\n2000;0.08\n4000;0.04\n", {}),
         ("t\trate\n0\t8\n2\t80\n4\t40\n", {"bandwidth": "rate", "unit": "kbps", "time": "t", "time_unit": "stamp_s"}),
         ("bps,duration_s\n8000,2\n80000,2\n40000,2\n", {}),
+        ("Time (ms),Throughput [Mbps]\n0,0.008\n2000,0.08\n4000,0.04\n", {}),
+        ("timestamp,kbps\n1700000000000,8\n1700000002000,80\n1700000004000,40\n", {}),  # milliseconds since 1970
+        ("timestamp,kbps\n1700000000,8\n1700000002,80\n1700000004,40\n", {}),
+        ('"Timestamp","kbps"\n"2024-03-01T12:59:58+01:00","8"\n2024-03-01 12:00:00,80\n2024-03-01T12:00:02Z,40\n', {}),
+        ('datetime kbps\n"2024-03-01 11:59:58" 8\n"2024-03-01 12:00:00" 80\n"2024-03-01 12:00:02" 40\n', {}),
+        ("Timestamp,DL_bitrate\n2018.01.27_13.58.58,8\n2018.01.27_13.59.00,80\n2018.01.27_13.59.02,40\n", {}),
+        ("0 8\n2 80\n4 40\n", {"bandwidth": "2", "unit": "kbps", "time": "1", "time_unit": "stamp_s"}),  # no header
+        ("when,kbps\n2024-03-01,8\n2024-03-01T00:00:02,80\n2024-03-01T00:00:04,40\n", WHEN),
     ],
 )
 def test_formats_that_people_have(tmp_path: Path, text: str, settings: dict[str, Any]) -> None:
@@ -148,6 +159,8 @@ FAULTS: list[tuple[str, str, list[str]]] = [
     ("duration_ms,speed\n5,5\n", "trace-column-missing", ["line 1", "bandwidth_kbps", "speed"]),
     ("timestamp_s,kbps\n5,5\n7,5\n6,5\n", "trace-not-in-order", ["line 4", "timestamp_s = 6"]),
     ("bandwidth_kbps,duration_ms,bandwidth_kbps\n5,5,6\n", "trace-column-twice", ["line 1", "2", "bandwidth_kbps"]),
+    ("1,5\n2,5\n", "trace-no-header", ["line 1", "2 columns", 'simulation.log.bandwidth = "2"']),
+    ("timestamp,kbps\n2024-03-01T12:00:00,5\nnoon,5\n", "trace-not-a-date", ["line 3", "timestamp = 'noon'"]),
     (HEAD, "trace-empty", []),
     (HEAD + "5,1000\n-1,1000\n", "trace-value-range", ["line 3", "bandwidth_kbps = -1", "1e+12"]),
     (HEAD + "5,-1000\n", "trace-value-range", ["line 2", "duration_ms = -1000"]),
@@ -170,8 +183,24 @@ def test_faults_name_file_and_line(tmp_path: Path, text: str, code: str, named: 
     assert "\n" not in str(caught.value)
 
 
+def test_files_of_a_folder_that_are_no_logs(tmp_path: Path) -> None:
+    log(tmp_path, HEAD + "8,1000\n", "drive.csv")
+    log(tmp_path, "Logs of our drives, made in March.\n", "README.txt")
+    log(tmp_path, "vehicle,seats\nbus,40\n", "vehicles.csv")
+    log(tmp_path, "x" * 200_000 + ",1\n", "long.log")
+    (tmp_path / "._drive.csv").write_bytes(b"\x00\xff")
+    logs, others = read_logs(tmp_path)
+    assert [one.name for one in logs] == ["drive.csv"] and others == ["README.txt", "long.log", "vehicles.csv"]
+    log(tmp_path, HEAD + "fast,1000\n", "faulty.csv")  # a log with a fault is not left out
+    with refused(DataError, "trace-not-a-number", "faulty.csv"):
+        read_logs(tmp_path)
+
+
 def test_places_without_logs(tmp_path: Path) -> None:
     with refused(DataError, "no-trace-files", tmp_path):
+        read_logs(tmp_path)
+    log(tmp_path, "vehicle,seats\nbus,40\n", "vehicles.csv")
+    with refused(DataError, "no-trace-files", tmp_path, "none of its 1 files", "vehicles.csv", "vehicle, seats"):
         read_logs(tmp_path)
     with refused(DataError, "no-such-traces", tmp_path / "nowhere"):
         read_logs(tmp_path / "nowhere")

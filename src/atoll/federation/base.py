@@ -157,8 +157,7 @@ class Federation:
 
     def _enter(self, tasks: Sequence[Task]) -> list[int]:
         orders = self._dispatcher.enter(tasks)
-        if self.rules.late == "drop":  # else what misses the deadline counts later
-            self._clock.refuse_impossible(self._dispatcher, self.rules.limit)
+        self._clock.refuse_impossible(self._dispatcher, self.rules)
         return orders
 
     def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:

@@ -20,7 +20,7 @@ from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
 from atoll.core.messages import REJECTED, REPORT, ClientInfo, Payload, Reply, Task, charged, one_line
 from atoll.federation.client_cache import ClientCache
-from atoll.federation.exchange import Enough
+from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.transport import (
@@ -56,8 +56,8 @@ class Clock(Protocol):
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
 
-    def refuse_impossible(self, dispatcher: Dispatcher, limit: float) -> None:
-        """Raise a `ConfigError` if it is known that no waiting task can be answered within this many seconds."""
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
+        """Raise a `ConfigError` if it is known that too few of the waiting tasks can be answered by these rules."""
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """The tasks whose replies have not arrived, by their orders. The clock may know of some that are done."""
@@ -105,7 +105,7 @@ class RealTime:
         reply, fate = dispatcher.check(envelope, outcome)
         dispatcher.arrive(envelope.order, reply, fate, outcome.size)
 
-    def refuse_impossible(self, dispatcher: Dispatcher, limit: float) -> None:
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
         """How long clients take is not known before they have answered."""
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:

@@ -75,7 +75,7 @@ def start(
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment, engine, projected = _decided(experiment, engine)
-    notes = [*engine.notes, *projected]
+    notes = [*engine.notes, *(links.notes if links is not None else ()), *projected]
     report_notes(watcher, notes)
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     manifest |= {"notes": notes} if notes else {}
@@ -262,6 +262,19 @@ def _refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:
             f"simulation.staleness: method {experiment.method} drops late replies, only fedrl uses them; set "
             "simulation.dropout or engine.deadline",
             code="staleness-not-used",
+        )
+    shares = None if network is None else network.shares()
+    if shares is not None and shares[0] == 0 and (asked or able[0]) == "drop":
+        raise ConfigError(
+            "simulation.staleness: its first share is 0, so every reply is late, and engine.late = 'drop' uses none; "
+            "give replies that are 0 rounds late a share",
+            code="no-reply-counts",
+        )
+    if network is not None and network.dropout == 1:
+        raise ConfigError(
+            f"simulation.dropout = 1: no task would be answered, and engine.quorum = {experiment.engine.quorum:g} "
+            "waits for replies; give less than 1",
+            code="no-reply-counts",
         )
 
 

@@ -17,6 +17,7 @@ from atoll.simulation.settings import LTE, SimulationSettings
 from atoll.simulation.traces import Log, Trace, read_logs
 
 LTE_FOLDER = "lte_4g_logs"
+NAMES = 5  # files that are named in one sentence
 
 
 @dataclass(frozen=True)
@@ -69,22 +70,31 @@ class Links:
 
     of: Mapping[str, Link]
     digest: str
+    notes: Sequence[str] = ()  # lines about the logs for the user, before the first round
 
 
 def links_for(settings: SimulationSettings, seed: int, names: Sequence[str], data_dir: Path | None = None) -> Links:
     """A link for each client of these names, drawn by the seed."""
     profile = None if settings.device is None else device_profile(settings.device)
-    logs = _logs(settings, data_dir)
+    logs, others = _logs(settings, data_dir)
     links = _travelling(settings, logs, seed, names) if logs else dict.fromkeys(names, _fixed(settings, profile))
     complete = {name: replace(link, speed=_speed(settings, profile, seed, name)) for name, link in links.items()}
     files = [(log.name, log.digest) for log in logs]  # by its name a log belongs to a means of transport
     known = json.dumps([files, None if profile is None else profile.model_dump(mode="json")], sort_keys=True)
-    return Links(complete, hashlib.sha256(known.encode()).hexdigest())
+    return Links(complete, hashlib.sha256(known.encode()).hexdigest(), _left_out(len(logs), others))
 
 
-def _logs(settings: SimulationSettings, data_dir: Path | None) -> list[Log]:
-    if settings.traces is None:
+def _left_out(logs: int, others: Sequence[str]) -> list[str]:
+    if not others:
         return []
+    named = ", ".join(others[:NAMES]) + (f" and {len(others) - NAMES} more" if len(others) > NAMES else "")
+    files = f"{len(others)} of {logs + len(others)} files"
+    return [f"simulation.traces: {files} have no columns of bandwidth and time and are left out: {named}"]
+
+
+def _logs(settings: SimulationSettings, data_dir: Path | None) -> tuple[list[Log], list[str]]:
+    if settings.traces is None:
+        return [], []
     if settings.traces != LTE:
         return read_logs(Path(settings.traces).expanduser(), settings.log)
     folder = data_folder(data_dir)

@@ -23,7 +23,7 @@ SLOWEST, FASTEST, LONGEST = 1.0, 1e18, 1e9
 
 # Bytes per second of each unit, and what a column of time may hold.
 BANDWIDTH_UNITS = {"kbps": 125.0, "mbps": 125_000.0, "bps": 0.125, "bytes_per_second": 1.0}
-TIME_UNITS = ("duration_ms", "duration_s", "stamp_ms", "stamp_s")
+TIME_UNITS = ("duration_ms", "duration_s", "stamp_ms", "stamp_s", "stamp_date")
 
 
 class LogFormat(BaseModel):
@@ -32,10 +32,10 @@ class LogFormat(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     separator: Literal[",", ";", "\t", " "] | None = None  # None: as the header shows; a blank stands for any number
-    bandwidth: str | None = None  # the column of the bandwidth
+    bandwidth: str | None = None  # the column of the bandwidth; without a header its number, "1" for the first
     unit: Literal["kbps", "mbps", "bps", "bytes_per_second"] | None = None
     time: str | None = None  # the column of durations or time stamps
-    time_unit: Literal["duration_ms", "duration_s", "stamp_ms", "stamp_s"] | None = None
+    time_unit: Literal["duration_ms", "duration_s", "stamp_ms", "stamp_s", "stamp_date"] | None = None
 
 
 class SimulationSettings(BaseModel):

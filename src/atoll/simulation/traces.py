@@ -1,8 +1,9 @@
 """Bandwidth over time: constant, or as a log of it says, repeated when the log is over.
 
-A log is a text file with a header, one stretch of time a row: a column of bandwidth and one of durations or time
-stamps, and maybe one of latency. Columns are recognised by their names (`COLUMNS`), or named by `[simulation.log]`;
-values are separated by commas, semicolons, tabs or blanks. Stretches without any bandwidth are legal: time passes.
+A log is a text file, one stretch of time a row: a column of bandwidth and one of durations or time stamps, and maybe
+one of latency. Columns are recognised by their names in the header (`COLUMNS`), or named by `[simulation.log]`, without
+a header by their numbers; values are separated by commas, semicolons, tabs or blanks, and may be in double quotes.
+Stretches without any bandwidth are legal: time passes. Files of a folder that have no such columns are no logs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +30,10 @@ LARGEST = 1e12  # of any value: beyond it sums are no numbers any more
 LEAST = 1.0  # bytes that a log must carry before it repeats
 FILES = (".csv", ".tsv", ".txt", ".log")
 OTHER = "other"  # the means of transport of a log whose name does not say one
-# Names by which columns are recognised, in small letters, and their units.
+MILLISECONDS = 1e11  # from here on a time stamp whose unit nothing says is in milliseconds: seconds from 1970 are fewer
+QUOTED = re.compile(r'"([^"]*)"|(\S+)')
+NO_LOG = ("trace-column-missing", "trace-no-header")  # faults of a file that is no log
+# Names by which columns are recognised, as `_plain` writes them, and their units.
 COLUMNS: dict[str, dict[str, str]] = {
     "bandwidth": {
         **dict.fromkeys(("bandwidth_kbps", "throughput_kbps", "kbps", "kbit_s", "dl_bitrate"), "kbps"),
@@ -40,7 +45,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "duration_ms": "duration_ms",
         **dict.fromkeys(("duration_s", "duration_seconds", "seconds"), "duration_s"),
         **dict.fromkeys(("timestamp_ms", "time_ms"), "stamp_ms"),
-        **dict.fromkeys(("timestamp_s", "timestamp", "time_s", "time"), "stamp_s"),
+        **dict.fromkeys(("timestamp_s", "time_s"), "stamp_s"),
+        **dict.fromkeys(("timestamp", "time", "datetime", "date_time"), "stamp"),  # the unit is seen by the values
     },
     "latency": {"latency_ms": "ms", "latency_s": "s"},
 }
@@ -72,6 +78,11 @@ class Trace:
     def length(self) -> float:
         """Seconds until it repeats."""
         return float(self._edges[-1])
+
+    @property
+    def carries(self) -> float:
+        """Bytes until it repeats."""
+        return float(self._carried[-1])
 
     def rate(self, at: float) -> float:
         """Bytes per second at this moment."""
@@ -115,23 +126,34 @@ def means_of(path: Path) -> str:
     return found[1] if found else OTHER
 
 
-def read_logs(place: Path, form: LogFormat | None = None) -> list[Log]:
-    """The log of this file, or all logs of this folder, by name."""
-    if place.is_dir():
-        files = sorted(path for path in place.iterdir() if path.suffix.lower() in FILES and path.is_file())
-        if not files:
-            raise DataError(
-                f"simulation.traces: the folder '{place}' has no bandwidth log ({', '.join(FILES)}); put some there",
-                code="no-trace-files",
-            )
-    elif place.is_file():
-        files = [place]
-    else:
+def read_logs(place: Path, form: LogFormat | None = None) -> tuple[list[Log], list[str]]:
+    """The log of this file, or all logs of this folder, by name; and the names of the folder's files that are none."""
+    form = form or LogFormat()
+    if place.is_file():
+        return [read_log(place, form)], []
+    if not place.is_dir():
         raise DataError(
             f"simulation.traces: there is no file or folder '{place}'; name one with bandwidth logs",
             code="no-such-traces",
         )
-    return [read_log(path, form or LogFormat()) for path in files]
+    logs: list[Log] = []
+    others: dict[str, str] = {}
+    for path in sorted(path for path in place.iterdir() if path.suffix.lower() in FILES and path.is_file()):
+        if path.name.startswith("."):
+            continue
+        try:
+            logs.append(read_log(path, form))
+        except DataError as problem:
+            if problem.code not in NO_LOG:
+                raise
+            others[path.name] = str(problem)
+    if not logs:
+        why = f"none of its {len(others)} files is one: {next(iter(others.values()))}" if others else "put some there"
+        raise DataError(
+            f"simulation.traces: the folder '{place}' has no bandwidth log ({', '.join(FILES)}); {why}",
+            code="no-trace-files",
+        )
+    return logs, list(others)
 
 
 class _Column(NamedTuple):
@@ -151,15 +173,26 @@ def read_log(path: Path, form: LogFormat | None = None) -> Log:
             f"{path}: cannot be read ({problem}); it must be a text file in UTF-8", code="trace-unreadable"
         ) from None
     separator = form.separator or _separator(lines[0] if lines else "")
-    header, *rows = [_cells(line, separator) for line in lines] or [[]]
+    rows = [_cells(line, separator) for line in lines]
+    filled = [(number, row) for number, row in enumerate(rows, 1) if any(row)]
+    header = filled[0][1] if filled else []
+    if header and all(_is_number(cell) or _moment(cell) is not None for cell in header if cell):  # there is none
+        header = [str(number) for number in range(1, len(header) + 1)]
+        if not {form.bandwidth, form.time} <= set(header):
+            raise DataError(
+                f"{path}, line 1: no header, and {len(header)} columns of numbers; name two of them by number: "
+                'simulation.log.bandwidth = "2", simulation.log.time = "1", with their unit and time_unit',
+                code="trace-no-header",
+            )
+    else:
+        filled = filled[1:]
     bandwidth, time = (_column(path, header, role, form) for role in ("bandwidth", "time"))
-    filled = [(number, row) for number, row in enumerate(rows, 2) if any(row)]
     if not filled:
         raise DataError(f"{path}: no rows below its header; a bandwidth log needs at least one", code="trace-empty")
     rates = _numbers(path, filled, bandwidth) * BANDWIDTH_UNITS[bandwidth.unit]
     seconds = _durations(path, filled, time)
     latencies = np.zeros(len(filled))
-    if any(name.lower() in COLUMNS["latency"] for name in header):
+    if any(_plain(name) in COLUMNS["latency"] for name in header):
         latency = _column(path, header, "latency", form)
         latencies = _numbers(path, filled, latency) * (1e-3 if latency.unit == "ms" else 1.0)
     carried = float(np.sum(rates * seconds))
@@ -184,8 +217,16 @@ def _separator(header: str) -> str:
 
 def _cells(line: str, separator: str) -> list[str]:
     if separator == " ":
-        return line.split()
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+        return [quoted or plain for quoted, plain in QUOTED.findall(line)]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error:  # a cell of more than 128 kB: no log
+        return [line]
+
+
+def _plain(name: str) -> str:
+    """`Bandwidth (kbps)` as `bandwidth_kbps`."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def _column(path: Path, header: Sequence[str], role: str, form: LogFormat) -> _Column:
@@ -194,7 +235,7 @@ def _column(path: Path, header: Sequence[str], role: str, form: LogFormat) -> _C
     named, unit = {"bandwidth": (form.bandwidth, form.unit), "time": (form.time, form.time_unit)}.get(
         role, (None, None)
     )
-    found = [place for place, name in enumerate(header) if (name == named if named else name.lower() in known)]
+    found = [place for place, name in enumerate(header) if (name == named if named else _plain(name) in known)]
     if not found:
         wanted = f"'{named}'" if named else EXAMPLES[role]
         raise DataError(
@@ -210,7 +251,7 @@ def _column(path: Path, header: Sequence[str], role: str, form: LogFormat) -> _C
             code="trace-column-twice",
         )
     name = header[found[0]]
-    kind = unit or known.get(name.lower())
+    kind = unit or known.get(_plain(name))
     if kind is None:
         setting = "unit" if role == "bandwidth" else "time_unit"
         units = BANDWIDTH_UNITS if role == "bandwidth" else TIME_UNITS
@@ -223,9 +264,12 @@ def _column(path: Path, header: Sequence[str], role: str, form: LogFormat) -> _C
 
 def _durations(path: Path, rows: Sequence[tuple[int, list[str]]], column: _Column) -> Floats:
     """Seconds of each row; with time stamps the row lasts until the next one, the last as long as most."""
-    values = _numbers(path, rows, column)
     kind, _, unit = column.unit.partition("_")
-    seconds = values * (1e-3 if unit == "ms" else 1.0)
+    unit = unit or _unit_of_stamps(rows, column)
+    if unit == "date":
+        seconds = np.array([_seconds_of_date(path, line, column, cells) for line, cells in rows])
+    else:
+        seconds = _numbers(path, rows, column) * (1e-3 if unit == "ms" else 1.0)
     if kind == "duration":
         return seconds
     steps = np.diff(seconds)
@@ -240,18 +284,60 @@ def _durations(path: Path, rows: Sequence[tuple[int, list[str]]], column: _Colum
     return np.append(steps, float(np.median(steps)) if len(steps) else 1.0)
 
 
+def _unit_of_stamps(rows: Sequence[tuple[int, list[str]]], column: _Column) -> str:
+    """Of time stamps whose unit nothing says, by the first one."""
+    first = rows[0][1][column.place] if column.place < len(rows[0][1]) else ""
+    if _moment(first) is not None and not _is_number(first):
+        return "date"
+    return "ms" if _is_number(first) and float(first) >= MILLISECONDS else "s"
+
+
+def _moment(text: str) -> float | None:
+    """Seconds of a date and time by ISO 8601, or written as 2018.01.27_13.58.11; None if it is not one."""
+    for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%Y.%m.%d_%H.%M.%S")):
+        try:
+            found = read(text)
+        except ValueError:
+            continue
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _numbers(path: Path, rows: Sequence[tuple[int, list[str]]], column: _Column) -> Floats:
     largest = math.inf if column.unit.startswith("stamp") else LARGEST
     return np.array([_number(path, line, column, cells, largest) for line, cells in rows], np.float64)
 
 
-def _number(path: Path, line: int, column: _Column, cells: Sequence[str], largest: float) -> float:
+def _cell(path: Path, line: int, column: _Column, cells: Sequence[str]) -> str:
     if column.place >= len(cells):
         raise DataError(
             f"{path}, line {line}: {column.name} is missing; every row needs as many values as the header",
             code="trace-value-missing",
         )
-    text = cells[column.place]
+    return cells[column.place]
+
+
+def _seconds_of_date(path: Path, line: int, column: _Column, cells: Sequence[str]) -> float:
+    text = _cell(path, line, column, cells)
+    found = _moment(text)
+    if found is None:
+        raise DataError(
+            f"{path}, line {line}: {column.name} = {text!r} is no date with time; write it as 2024-03-01T12:00:00",
+            code="trace-not-a-date",
+        )
+    return found
+
+
+def _number(path: Path, line: int, column: _Column, cells: Sequence[str], largest: float) -> float:
+    text = _cell(path, line, column, cells)
     try:
         value = float(text)
     except ValueError:

@@ -183,8 +183,9 @@ class RunDirectory:
         replace_file(self.path / "result.json", _json(sealed({"schema": SCHEMA, **result, "digests": digests})))
 
     def discard(self) -> None:
-        """Remove the run's files, and its folder if that is empty then, unless there is a checkpoint."""
-        if self.last_checkpoint() is None:
+        """Remove the run's files, and its folder if that is empty then, unless there is a checkpoint of a round."""
+        saved = self.checkpoints.read()
+        if saved is None or saved[0] == 0:
             for name in ("models", "checkpoints", "journal"):
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in (*DESCRIBING, "events.jsonl", "lock"):
