@@ -40,6 +40,7 @@ class Journal:
             for record in _read(path, last=path == self._segments()[-1]):
                 self._remember(record)
         self._file = open(self._latest(), "ab")  # noqa: SIM115 (open while the run lasts)
+        sync_folder(folder)
 
     def _remember(self, record: Payload) -> None:
         call = int(record["call"])

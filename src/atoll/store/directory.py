@@ -14,7 +14,7 @@ from typing import Any
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.preparation.value import Preparation
 from atoll.store.checkpoints import Checkpoints
-from atoll.store.files import is_temporary, read_file, remove_temporary_files, replace_file
+from atoll.store.files import is_temporary, read_file, remove_temporary_files, replace_file, sync_folder
 from atoll.store.integrity import (
     DESCRIBING,
     changed_files,
@@ -51,6 +51,7 @@ class RunDirectory:
         remove_temporary_files(path / "models")
         self.checkpoints = Checkpoints(path / "checkpoints")
         self._events = os.fdopen(os.open(path / "events.jsonl", EVENTS, 0o666), "ab")
+        sync_folder(path)  # the names of the log and the folders, too, survive a loss of power
         self._sum = ""  # of the last event
         self._snapshot_files = [self._earlier_snapshots()]
 
@@ -60,6 +61,7 @@ class RunDirectory:
         try:
             _refuse_links(path)
             path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
             _refuse_used(path)
             lock = lock_run(path)
         except (OSError, ValueError) as problem:  # ValueError: not a valid file name
@@ -194,8 +196,10 @@ class RunDirectory:
                 self.path.rmdir()
 
     def close(self) -> None:
-        self._events.close()
-        self._lock.release()
+        try:
+            self._events.close()  # writes what a full disk has refused before
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> RunDirectory:
         return self
