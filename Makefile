@@ -72,7 +72,7 @@ bench: $(STAMP)  ## all benchmarks, one after the other; each prints ratios
 	done
 
 soak: $(STAMP)  ## the long tests, one at a time
-	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=7200 $(PYTEST_ARGS)
 
 # From a clean build folder, because setuptools packs what an earlier build has left there.
 dist: $(STAMP)  ## wheel and source distribution in dist/

@@ -125,8 +125,8 @@ def read_file(path: Path) -> Raw:
         raise ConfigError(
             f"{path}: a folder, not an experiment file; own data is named by --data", code="experiment-is-folder"
         ) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path}: cannot be read ({problem})", code="experiment-unreadable") from None
+    except (OSError, UnicodeDecodeError, MemoryError) as problem:
+        raise ConfigError(f"{path}: cannot be read ({problem or 'too large'})", code="experiment-unreadable") from None
     except (ValueError, RecursionError) as problem:  # a number of thousands of digits is a plain ValueError
         raise ConfigError(f"{path}: not valid TOML: {problem}", code="not-toml") from None
 

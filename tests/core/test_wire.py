@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 from atoll.core import wire
 from atoll.core.messages import Tensors
 from atoll.errors import WireError
+from atoll.rng import stream
 from refusals import refused
 
 TENSORS = Tensors({"layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3, np.float32)})
@@ -273,10 +274,10 @@ def test_a_held_tensor_must_be_what_the_frame_says_it_is() -> None:
             wire.decode(data, {digest: wrong})
 
 
-def decodes_or_is_refused(data: bytes) -> None:
+def decodes_or_is_refused(data: bytes, limits: wire.FrameLimits | None = None) -> None:
     """Nothing but a `WireError`; and what does decode can be encoded, for it will be saved and counted."""
     try:
-        found = wire.decode(data, {TENSORS.digest("bias"): TENSORS["bias"]})
+        found = wire.decode(data, {TENSORS.digest("bias"): TENSORS["bias"]}, limits=limits)
     except WireError:
         return
     assert same(wire.decode(wire.encode(found)), found)
@@ -309,6 +310,36 @@ def test_flipped_bits(data: st.DataObject) -> None:
     for place in data.draw(st.lists(st.integers(0, len(flipped) * 8 - 1), min_size=1, max_size=3)):
         flipped[place // 8] ^= 1 << place % 8
     decodes_or_is_refused(bytes(flipped))
+
+
+@pytest.mark.parametrize("number", [200, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_spoiled_frames(number: int) -> None:
+    """Good frames with some bytes changed, taken out, repeated or added, often in the header, within limits."""
+    rng, limits = stream(1, "frames"), wire.FrameLimits(10_000, 10_000)
+    sparse = np.zeros(500, np.float32)
+    sparse[3] = 1
+    table = {"list": [1, 2.5, None, "text"], "deep": {"a": {"b": [[]]}}, "rows": np.arange(3)}
+    good = wire.encode({"weights": TENSORS, "sparse": Tensors({"w": sparse}), **table}, {TENSORS.digest("bias")})
+    digits = b'0123456789[]{},:"-.eE$'
+    for _ in range(number):
+        data = bytearray(good)
+        for _ in range(int(rng.integers(1, 4))):
+            place = int(rng.integers(len(data)))
+            kind = int(rng.integers(5))
+            if kind == 0:
+                data[place] = int(rng.integers(256))
+            elif kind == 1:
+                data[place] = digits[int(rng.integers(len(digits)))]
+            elif kind == 2:
+                del data[place : place + int(rng.integers(1, 20))]
+            elif kind == 3:
+                data[place:place] = data[place : place + int(rng.integers(1, 20))]
+            else:
+                data[place:place] = rng.bytes(int(rng.integers(1, 5)))
+        if rng.random() < 0.7:  # with the right length of the header, so that more of it is read
+            end = data.rfind(b"}") + 1
+            data[:8] = wire.MAGIC + max(0, end - 8).to_bytes(4, "little")
+        decodes_or_is_refused(bytes(data), limits)
 
 
 def test_canonical_text_is_equal_for_equal_values() -> None:

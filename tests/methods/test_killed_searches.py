@@ -73,7 +73,8 @@ def test_killed_three_times(method: str, tmp_path: Path) -> None:
 
 # -- many kills, with two workers at work ------------------------------------------------------------------------------
 
-KILLS = 200  # over all methods
+PARTS = ("first", "second", "third", "fourth")  # of the kills of a method
+KILLS = 200  # over all methods and parts
 SMALL: dict[str, tuple[int, list[str]]] = {
     "fedavg": (6, []),
     "personal": (6, ["personal.shared=3"]),
@@ -87,7 +88,7 @@ SMALL: dict[str, tuple[int, list[str]]] = {
 }
 
 
-def killed_and_resumed(method: str, kills: int, folder: Path) -> int:
+def killed_and_resumed(method: str, kills: int, folder: Path, part: str = PARTS[0]) -> int:
     """Each time a run with two workers is killed at a random moment and resumed with up to two; how many were killed
     before they had ended."""
     rounds, settings = SMALL[method]
@@ -98,7 +99,7 @@ def killed_and_resumed(method: str, kills: int, folder: Path) -> int:
     assert run("run", *options, "--workers", 2, "--out", folder / "timed").code == 0
     seconds, expected = time.monotonic() - begin, outcome(load(folder / "whole"))
     assert outcome(load(folder / "timed")) == expected
-    rng, killed = stream(1, "kills", method), 0
+    rng, killed = stream(1, "kills", method, part), 0
     for number in range(kills):
         path = folder / str(number)
         child = start("run", *options, "--workers", 2, "--out", path)
@@ -119,9 +120,10 @@ def test_a_search_with_two_workers_is_killed_at_a_random_moment(tmp_path: Path) 
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("method", SMALL)
-def test_two_hundred_kills(method: str, tmp_path: Path) -> None:
-    kills = math.ceil(KILLS / len(SMALL))
-    killed = killed_and_resumed(method, kills, tmp_path)
+def test_two_hundred_kills(method: str, part: str, tmp_path: Path) -> None:
+    kills = math.ceil(KILLS / len(SMALL) / len(PARTS))
+    killed = killed_and_resumed(method, kills, tmp_path, part)
     print(f"{method}: {killed} of {kills} were killed before their end, all equal")
     assert killed > kills / 2  # on a busy machine a run may be quicker than its killer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ DATA = made_table(clients=4)
 SHORT: dict[str, Any] = {"rounds": 4, "workers": 0}
 
 
-def begin(path: Path, stop_after: int) -> None:
+def begin(path: Path, stop_after: int, **engine: Any) -> None:
     """A run that is asked to stop after so many rounds."""
-    raw = {"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"workers": 0}, "fedavg": {"rounds": 4}}
+    raw = {"method": "fedavg", "data": {"name": "in-memory"}, "engine": {"workers": 0, **engine}}
     with refused(Paused, "run-stopped", f"{stop_after} of 4"):
-        launch.start(resolve(raw), path, data=DATA, stop=lambda: len(load(path).rounds) >= stop_after)
+        experiment = resolve({**raw, "fedavg": {"rounds": 4}})
+        launch.start(experiment, path, data=DATA, stop=lambda: len(load(path).rounds) >= stop_after)
 
 
 @pytest.fixture(scope="module")
@@ -134,22 +136,35 @@ def test_flipped_bits_are_noticed_or_harmless(tmp_path: Path, finished: Path) ->
 # -- corruptions of every file -------------------------------------------------------------------------------------
 
 
-def corrupted(data: bytes, kind: str, rng: Generator) -> bytes | None:
-    """The content of a file after one accident; None: the file is gone."""
+def corrupt(path: Path, kind: str, rng: Generator) -> None:
+    """One accident to a file, or something else in its place."""
+    data = path.read_bytes()
     place = int(rng.integers(max(1, len(data))))
-    if kind == "flip":
+    if kind == "flip" and data:
         changed = bytearray(data)
-        if data:
-            changed[place] ^= 1 << int(rng.integers(8))
-        return bytes(changed)
-    if kind == "zeros":
-        return data[:place] + bytes(len(data[place : place + 64])) + data[place + 64 :]
-    if kind == "junk":
-        return data[:place] + rng.bytes(len(data[place : place + 64])) + data[place + 64 :]
-    return {"cut": data[:place], "longer": data + rng.bytes(16), "empty": b"", "deleted": None}[kind]
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+    elif kind in ("zeros", "junk"):
+        length = len(data[place : place + 64])
+        new = bytes(length) if kind == "zeros" else rng.bytes(length)
+        path.write_bytes(data[:place] + new + data[place + 64 :])
+    elif kind in ("cut", "longer", "empty", "deep"):
+        deep = b"{'a':".replace(b"'", b'"') + b"[" * 100_000
+        path.write_bytes({"cut": data[:place], "longer": data + rng.bytes(16), "empty": b"", "deep": deep}[kind])
+    elif kind == "huge":
+        os.truncate(path, 2**43)
+    elif kind != "flip":
+        path.unlink()
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "endless":
+            path.symlink_to("/dev/zero")
 
 
-KINDS = ("flip", "zeros", "junk", "cut", "longer", "empty", "deleted")
+ACCIDENTS = ("flip", "zeros", "junk", "cut", "longer", "empty", "deleted")
+HOSTILE = ("deep", "huge", "pipe", "folder", "endless")
 
 
 def files_of(path: Path) -> list[str]:
@@ -158,19 +173,20 @@ def files_of(path: Path) -> list[str]:
 
 
 def ended_as(copy: Path) -> Any:
-    """What a copy of a stopped run gives that is resumed; an error if it is refused."""
+    """What a copy of a stopped run gives that is resumed; an error if it is refused, in one line on the command line.
+    Where a file is to be replaced and a folder is in its place, it is the system's own."""
     try:
         run = atoll.resume(copy, data=DATA)
-    except AtollError as problem:
+    except (AtollError, IsADirectoryError) as problem:
         return problem
     return [event["metrics"] for event in run.rounds], [c["objectives"] for c in run.result["candidates"]]
 
 
-def corrupt_all(folder: Path, number: int) -> dict[str, int]:
+def corrupt_all(folder: Path, number: int, kinds: tuple[str, ...]) -> dict[str, int]:
     """Corrupt files of a stopped run, which is then resumed, and of a finished one, which is then read, in turn: each
     corruption is an error of one line, is named among the problems, or changes nothing."""
     stopped, done = folder / "stopped", folder / "done"
-    begin(stopped, 2)
+    begin(stopped, 2, deadline=1000)  # with a journal
     atoll.search("fedavg", DATA, out=done, **SHORT)
     shutil.copytree(stopped, folder / "whole")
     expected, before = ended_as(folder / "whole"), content(done)
@@ -183,17 +199,14 @@ def corrupt_all(folder: Path, number: int) -> dict[str, int]:
         shutil.copytree(source, copy)
         files = files_of(copy)
         name = files[(turn // 2) % len(files)]
-        kind = KINDS[int(rng.integers(len(KINDS)))]
-        new = corrupted((copy / name).read_bytes(), kind, rng)
-        if new is None:
-            (copy / name).unlink()
-        else:
-            (copy / name).write_bytes(new)
+        kind = kinds[int(rng.integers(len(kinds)))]
+        corrupt(copy / name, kind, rng)
         if source is stopped:
             found = ended_as(copy)
-            assert isinstance(found, AtollError) or found == expected, (name, kind)
-            assert not isinstance(found, AtollError) or "\n" not in str(found)
-            counts["refused" if isinstance(found, AtollError) else "harmless"] += 1
+            refused_it = isinstance(found, Exception)
+            assert refused_it or found == expected, (name, kind)
+            assert not refused_it or "\n" not in str(found)
+            counts["refused" if refused_it else "harmless"] += 1
         else:
             seen = noticed_or_refused(copy)
             assert seen or content(copy) == before, (name, kind)
@@ -208,12 +221,13 @@ def noticed_or_refused(path: Path) -> bool:
         return True
 
 
-def test_some_corruptions_of_every_file_are_noticed_or_harmless(tmp_path: Path) -> None:
-    assert sum(corrupt_all(tmp_path, 40).values()) == 40
+@pytest.mark.parametrize("kinds", [ACCIDENTS, HOSTILE], ids=["accidents", "hostile"])
+def test_some_corruptions_of_every_file_are_noticed_or_harmless(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    assert sum(corrupt_all(tmp_path, 40, kinds).values()) == 40
 
 
 @pytest.mark.soak
 def test_five_hundred_corruptions_are_noticed_or_harmless(tmp_path: Path) -> None:
-    counts = corrupt_all(tmp_path, 500)
+    counts = corrupt_all(tmp_path, 500, (*ACCIDENTS, *HOSTILE))
     print(counts)
     assert sum(counts.values()) == 500

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -166,48 +165,3 @@ def test_what_a_kill_left_half_written_is_swept(tmp_path: Path) -> None:
     (tmp_path / ".00000002.json.new").write_bytes(b"{")
     assert_is(Checkpoints(tmp_path).read(), 1)
     assert not any(name.endswith(".new") for name in names(tmp_path))
-
-
-def test_a_crash_at_any_step_of_a_write_loads_one_of_the_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is stopped before each file system call of a write in turn."""
-    for step in range(100):
-        folder = tmp_path / str(step)
-        checkpoints = Checkpoints(folder)
-        checkpoints.write(1, value(1))
-        with monkeypatch.context() as patch:
-            steps = crash_after(patch, step)
-            try:
-                checkpoints.write(2, value(2))
-                finished = True
-            except Crash:
-                finished = False
-        found = Checkpoints(folder).read()
-        assert found is not None
-        assert_is(found, 2 if finished else found[0])
-        if finished:
-            assert steps[0] > 5
-            return
-    raise AssertionError("a write never ended")
-
-
-class Crash(BaseException):
-    pass
-
-
-def crash_after(patch: pytest.MonkeyPatch, allowed: int) -> list[int]:
-    """Let so many calls through that change the disk, then stop everything."""
-    count = [0]
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            if count[0] == allowed:
-                raise Crash
-            count[0] += 1
-            return function(*arguments, **options)
-
-        return call
-
-    patch.setattr(os, "fsync", counted(os.fsync))
-    patch.setattr(os, "replace", counted(os.replace))
-    patch.setattr(Path, "unlink", counted(Path.unlink))
-    return count

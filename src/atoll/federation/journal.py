@@ -21,7 +21,7 @@ from atoll.core import wire
 from atoll.core.messages import Payload
 from atoll.errors import RunDamaged, WireError
 from atoll.federation.transport import Envelope, Outcome, work_digest
-from atoll.store.files import sync_folder
+from atoll.store.files import read_file, sync_folder
 
 HEAD = 24
 
@@ -40,6 +40,7 @@ class Journal:
             for record in _read(path, last=path == self._segments()[-1]):
                 self._remember(record)
         self._file = open(self._latest(), "ab")  # noqa: SIM115 (open while the run lasts)
+        sync_folder(folder)
 
     def _remember(self, record: Payload) -> None:
         call = int(record["call"])
@@ -140,7 +141,7 @@ def _digest(frame: bytes) -> bytes:
 def _read(path: Path, last: bool) -> Iterator[Payload]:
     """The records of a segment. One that was being written when the process was killed was not seen by the method: it
     is cut off."""
-    data, start = path.read_bytes(), 0
+    data, start = read_file(path), 0
     while start < len(data):
         length = int.from_bytes(data[start : start + 8], "little")
         frame = data[start + HEAD : start + HEAD + length]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import RunDamaged
-from atoll.store.files import sync_folder
+from atoll.store.files import read_file, sync_folder
 
 Line = dict[str, Any]
 
@@ -68,7 +68,7 @@ class Records:
         """The lines. One that was being written at a kill is of a task that was not sent: it is cut off."""
         if not path.exists():
             return
-        data = path.read_bytes()
+        data = read_file(path)
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
             os.truncate(path, whole)

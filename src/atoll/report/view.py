@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from atoll.config import settings_table
-from atoll.errors import RunDamaged
 from atoll.run.accounts import client_problems, network_problems
 from atoll.run.digest import RunDigest
 from atoll.run.following import EventFollower
@@ -132,17 +130,9 @@ def view_of(run: Run, digest: RunDigest, name: str | None = None) -> RunView:
         name or run.path.name,
         run.path,
         run.manifest,
-        config_of(run.path),
+        run.config,
         digest,
         run.classes if (run.path / "preparation.json").exists() else (),
         result,
         "finished" if result is not None else "running" if owner(run.path) is not None else "stopped",
     )
-
-
-def config_of(path: Path) -> dict[str, Any]:
-    """The tables of the run's config.toml."""
-    try:
-        return tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise RunDamaged(f"{path}: config.toml cannot be read ({problem})", code="config-unreadable") from None

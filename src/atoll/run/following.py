@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from atoll.errors import RunDamaged
+from atoll.store.files import open_file
 
 CHUNK = 1 << 20  # bytes that one look reads at most: parsed events take many times their size
+LONGEST = 1 << 28  # bytes of a line
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class EventFollower:
         `RunDamaged` if a line is not an event; the follower stays before it.
         """
         try:
-            with open(self._path, "rb") as file:
+            with open_file(self._path) as file:
                 about = os.fstat(file.fileno())
                 now = (about.st_ino, about.st_size, about.st_mtime_ns)
                 if now == self._seen and about.st_size == self._offset:
@@ -53,6 +55,8 @@ class EventFollower:
                 text = file.read(CHUNK)
                 while b"\n" not in text and len(text) and (longer := file.read(CHUNK)):
                     text += longer
+                    if len(text) > LONGEST:
+                        raise RunDamaged(f"{self._path}: a line has no end", code="file-damaged")
         except FileNotFoundError:
             restart = self._offset > 0
             self._offset, self._last = 0, b""
@@ -74,7 +78,7 @@ class EventFollower:
     def _event(self, line: bytes) -> dict[str, Any]:
         try:
             event = json.loads(line)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise RunDamaged(f"{self._path}: a line cannot be read ({problem})", code="file-damaged") from None
         if not isinstance(event, dict) or not isinstance(event.get("round"), int):
             raise RunDamaged(f"{self._path}: a line is not the event of a round", code="file-damaged")

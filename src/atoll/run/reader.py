@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atoll.errors import RunDamaged, RunDirectoryError, nearest
 from atoll.run.accounts import client_problems, clients_so_far, network_problems
 from atoll.store.directory import SCHEMA, reconfigured
+from atoll.store.files import read_file
 from atoll.store.integrity import changed_files, checked_lines, listed_files, unsealed
 from atoll.store.models import Model, load_model
 
@@ -66,6 +68,14 @@ class Run:
         return self._json("manifest.json")
 
     @property
+    def config(self) -> dict[str, Any]:
+        """The tables of `config.toml`."""
+        try:
+            return tomllib.loads(read_file(self.path / "config.toml").decode())
+        except (ValueError, RecursionError) as problem:
+            raise RunDamaged(f"{self.path}: config.toml cannot be read ({problem})", code="config-unreadable") from None
+
+    @property
     def metrics_kind(self) -> str:
         """The kind of metrics that its rounds hold, see `atoll.run.metrics`."""
         return str(self.manifest["metrics_kind"])
@@ -102,7 +112,7 @@ class Run:
         last = recorded.pop("events.jsonl", None)
         found = changed_files(self.path, recorded, reconfigured(self.path))
         file = self.path / "events.jsonl"
-        if last is not None and (not file.exists() or checked_lines(file.read_bytes(), file)[1] != last):
+        if last is not None and (not file.exists() or checked_lines(read_file(file), file)[1] != last):
             found.append("events.jsonl")
         return found
 
@@ -111,7 +121,7 @@ class Run:
         """The events of all rounds, failed ones included. An incomplete last line is left out."""
         file = self.path / "events.jsonl"
         try:
-            return checked_lines(file.read_bytes(), file)[0]
+            return checked_lines(read_file(file), file)[0]
         except FileNotFoundError:
             return []  # the run has just started
 
@@ -230,7 +240,7 @@ class Run:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            value = json.loads((self.path / name).read_bytes())
+            value = json.loads(read_file(self.path / name))
         except FileNotFoundError:
             raise RunDamaged(f"{self.path}: {name} is missing", code="file-missing") from None
         except (ValueError, RecursionError) as problem:

@@ -114,7 +114,7 @@ def plan_of(folder: Path) -> dict[str, Any]:
     """What `sweep_methods` has written about a sweep: its command, methods and seeds. Empty if it is no such folder."""
     try:
         found = json.loads((folder / PLAN).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

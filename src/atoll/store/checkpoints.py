@@ -19,10 +19,20 @@ from safetensors.numpy import save as save_pack
 from atoll.core import wire
 from atoll.core.messages import Array, content_name
 from atoll.errors import RunDamaged, WireError
-from atoll.store.files import remove_temporary_files, replace_file, sync_folder
+from atoll.store.files import read_file, remove_temporary_files, replace_file, sync_folder
 
 SCHEMA = 1
 RETAINED = 2
+DAMAGE: tuple[type[Exception], ...] = (
+    RunDamaged,
+    WireError,
+    SafetensorError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+)
+DAMAGE += (AttributeError, RecursionError, MemoryError)  # what reading a damaged checkpoint may raise
 
 
 class Checkpoints:
@@ -61,7 +71,7 @@ class Checkpoints:
         for name in names:
             try:
                 head, value = self._read(name)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, WireError, SafetensorError) as problem:
+            except DAMAGE as problem:
                 problems.append(f"{name}: {problem}")
                 self._damaged.add(name)
                 continue
@@ -75,7 +85,7 @@ class Checkpoints:
         return None
 
     def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        outer = json.loads((self._folder / name).read_bytes())
+        outer = json.loads(read_file(self._folder / name))
         if _sha256(outer["text"].encode()) != outer["sha256"]:
             raise ValueError("its checksum does not match")
         document = json.loads(outer["text"])
@@ -83,7 +93,7 @@ class Checkpoints:
             raise ValueError(f"it has schema {document['schema']}, this version reads {SCHEMA}")
         held: dict[str, Array] = {}
         for pack in document["packs"]:
-            data = (self._folder / pack["file"]).read_bytes()
+            data = read_file(self._folder / pack["file"])
             if _sha256(data) != pack["sha256"]:
                 raise ValueError(f"the checksum of {pack['file']} does not match")
             held.update(load_pack(data))

@@ -14,7 +14,7 @@ from typing import Any
 from atoll.errors import RunDamaged, RunDirectoryError
 from atoll.preparation.value import Preparation
 from atoll.store.checkpoints import Checkpoints
-from atoll.store.files import is_temporary, remove_temporary_files, replace_file
+from atoll.store.files import is_temporary, read_file, remove_temporary_files, replace_file, sync_folder
 from atoll.store.integrity import (
     DESCRIBING,
     changed_files,
@@ -30,7 +30,7 @@ from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
 SCHEMA = 3  # of the files of a run directory; the manifest, the result and the pointers carry it
-EVENTS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+EVENTS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # it may be a pipe
 RECONFIGURED = "reconfigured.json"
 RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
 INCOMPLETE_START = {
@@ -51,6 +51,7 @@ class RunDirectory:
         remove_temporary_files(path / "models")
         self.checkpoints = Checkpoints(path / "checkpoints")
         self._events = os.fdopen(os.open(path / "events.jsonl", EVENTS, 0o666), "ab")
+        sync_folder(path)  # the names of the log and the folders, too, survive a loss of power
         self._sum = ""  # of the last event
         self._snapshot_files = [self._earlier_snapshots()]
 
@@ -60,6 +61,7 @@ class RunDirectory:
         try:
             _refuse_links(path)
             path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
             _refuse_used(path)
             lock = lock_run(path)
         except (OSError, ValueError) as problem:  # ValueError: not a valid file name
@@ -123,7 +125,7 @@ class RunDirectory:
     def events(self) -> list[dict[str, Any]]:
         """The events so far."""
         file = self.path / "events.jsonl"
-        return checked_lines(file.read_bytes(), file)[0]
+        return checked_lines(read_file(file), file)[0]
 
     def checkpoint(self, number: int, value: Mapping[str, Any]) -> None:
         """Save a checkpoint together with the current length of the event log."""
@@ -146,7 +148,7 @@ class RunDirectory:
             )
         self._events.truncate(saved["events"])
         file = self.path / "events.jsonl"
-        self._sum = checked_lines(file.read_bytes(), file)[1]
+        self._sum = checked_lines(read_file(file), file)[1]
         value: dict[str, Any] = saved["value"]
         return value
 
@@ -165,7 +167,7 @@ class RunDirectory:
         """Snapshots of the run before it was resumed; they are removed like any other snapshot."""
         result = self.path / "result.json"
         try:
-            final = {c["weights"] for c in json.loads(result.read_bytes())["candidates"]} if result.exists() else set()
+            final = {c["weights"] for c in json.loads(read_file(result))["candidates"]} if result.exists() else set()
         except (ValueError, KeyError, TypeError, RecursionError):
             raise RunDamaged(
                 f"{result}: it cannot be read; remove it, and `atoll resume` writes it again", code="file-damaged"
@@ -195,8 +197,10 @@ class RunDirectory:
                 self.path.rmdir()
 
     def close(self) -> None:
-        self._events.close()
-        self._lock.release()
+        try:
+            self._events.close()  # writes what a full disk has refused before
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -208,11 +212,11 @@ class RunDirectory:
 def reconfigured(path: Path) -> dict[str, str]:
     """The digest of settings that Atoll itself has replaced, if it has."""
     try:
-        found: dict[str, str] = unsealed(json.loads((path / RECONFIGURED).read_bytes()), path / RECONFIGURED)
+        found: dict[str, str] = unsealed(json.loads(read_file(path / RECONFIGURED)), path / RECONFIGURED)
         return found
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise RunDamaged(f"{path / RECONFIGURED}: it cannot be read; remove it", code="file-damaged") from None
 
 

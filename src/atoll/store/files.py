@@ -1,9 +1,13 @@
-"""Atomic replacement of files."""
+"""Atomic replacement of files, and reading what may have been put in their place."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
+
+from atoll.errors import RunDamaged
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -16,6 +20,34 @@ def replace_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_folder(path.parent)
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file of a run directory; see `open_file`."""
+    try:
+        with open_file(path) as file:
+            return file.read()
+    except MemoryError:
+        raise _unreadable(path, "it does not fit into this machine's memory") from None
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A file of a run directory, open for reading. What is no ordinary file, such as a pipe that nobody writes to, or
+    may not be read is `RunDamaged`; what is missing is a `FileNotFoundError`."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise _unreadable(path, problem.strerror or str(problem)) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _unreadable(path, "it is no ordinary file")
+    return os.fdopen(handle, "rb")
+
+
+def _unreadable(path: Path, why: str) -> RunDamaged:
+    return RunDamaged(f"{path}: cannot be read ({why}); restore it from a copy", code="file-unreadable")
 
 
 def sync_folder(folder: Path) -> None:

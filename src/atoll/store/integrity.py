@@ -18,6 +18,7 @@ from typing import Any
 
 from atoll.core import wire
 from atoll.errors import RunDamaged
+from atoll.store.files import read_file
 
 DESCRIBING = ("config.toml", "manifest.json", "preparation.json")
 SUM = b',"sum":"'
@@ -84,7 +85,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_file(path)).hexdigest()
 
 
 def changed_files(folder: Path, recorded: Mapping[str, str], accepted: Mapping[str, str]) -> list[str]:

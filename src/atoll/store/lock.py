@@ -67,9 +67,9 @@ def owner(folder: Path) -> str | None:
 
 
 def _open(path: Path, flags: int) -> FileIO:
-    """Open the file without following a symbolic link, because the owner writes to it."""
+    """Open the file without following a symbolic link, because the owner writes to it, or waiting for a pipe."""
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as problem:
         if problem.errno == errno.ELOOP and path.is_symlink():
             raise UserError(

@@ -18,7 +18,7 @@ from atoll.core import wire
 from atoll.core.messages import Schema, Tensors
 from atoll.errors import RunDamaged
 from atoll.preparation.value import Preparation, parse
-from atoll.store.files import replace_file
+from atoll.store.files import read_file, replace_file
 
 if TYPE_CHECKING:
     import torch
@@ -57,14 +57,14 @@ def save_model(folder: Path, model: Model) -> str:
     data = save_tensors(tensors, metadata={"atoll": about})
     name = f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
     path = folder / name
-    if not path.exists() or path.read_bytes() != data:
+    if not path.is_file() or path.read_bytes() != data:
         replace_file(path, data)
     return name
 
 
 def load_model(path: Path) -> Model:
     """Read a model; `RunDamaged` if the content does not match the file name."""
-    data = path.read_bytes()
+    data = read_file(path)
     if hashlib.sha256(data).hexdigest()[:32] != path.stem:
         raise RunDamaged(
             f"{path}: the content does not match the file's name; the file was modified or truncated",

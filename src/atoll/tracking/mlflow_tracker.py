@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -69,8 +68,7 @@ class MlflowTracker:
     def _send_settings(self, run: Run) -> None:
         from mlflow.entities import Param
 
-        table = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
-        params = [Param(_name(key), str(value)[:LONGEST]) for key, value in _flat(table)]
+        params = [Param(_name(key), str(value)[:LONGEST]) for key, value in _flat(run.config)]
         for start in range(0, len(params), 100):
             self._client.log_batch(self._run, params=params[start : start + 100])
 

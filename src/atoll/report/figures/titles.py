@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from atoll.errors import RunDamaged
 from atoll.report.figures.canvas import INK, plain
 from atoll.run.reader import Run
 
@@ -68,11 +68,9 @@ def repetitions(runs: Mapping[str, Run]) -> dict[str, list[Run]]:
 def _settings(run: Run) -> str:
     """The settings of a run without its seed, as a text to compare."""
     try:
-        table = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        table = {name: value for name, value in run.config.items() if name not in ("seed", "engine")}
+    except (OSError, RunDamaged):
         return ""
-    table.pop("seed", None)
-    table.pop("engine", None)
     return repr(sorted(table.items(), key=lambda pair: pair[0])) if "data" in table else ""
 
 

@@ -5,13 +5,12 @@ Which metrics there are follows from the kind that the run's method declared, se
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from atoll.errors import RunDamaged, RunDirectoryError
+from atoll.errors import RunDirectoryError
 from atoll.run.metrics import measured_on
 from atoll.run.reader import Run
 
@@ -44,11 +43,7 @@ class FrontPoint:
 
 def settings(run: Run) -> dict[str, Any]:
     """The method's own settings, from the run's config.toml."""
-    try:
-        whole = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise RunDamaged(f"{run.path}: config.toml cannot be read ({problem})", code="config-unreadable") from None
-    own = whole.get(run.manifest["method"], {})
+    own = run.config.get(run.manifest["method"], {})
     return own if isinstance(own, dict) else {}
 
 

@@ -36,7 +36,6 @@ from atoll.report.html.markup import Html, tag
 from atoll.report.html.page import notes, section
 from atoll.report.html.tables import TableColumn, table
 from atoll.report.statistics import Interval, t_interval
-from atoll.report.view import config_of
 from atoll.run.metrics import measured_on
 
 FORMS: Mapping[str, Form] = {
@@ -367,11 +366,7 @@ def cost_section(found: Comparison) -> Html:
     for group, runs in runs_of(found).items():
         row = next(one for one in found.rows if one.group == group)
         share = _mean(
-            [
-                value
-                for run in runs
-                if not math.isnan(value := budget_share(config_of(run.path).get("stop", {}), run.result))
-            ]
+            [value for run in runs if not math.isnan(value := budget_share(run.config.get("stop", {}), run.result))]
         )
         stopped = [str(run.result["stopped"]).partition(" =")[0] for run in runs if run.result.get("stopped")]
         ended = ", ".join(dict.fromkeys(stopped)) or "its own last round"

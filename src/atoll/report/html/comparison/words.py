@@ -11,7 +11,6 @@ from atoll.report.comparison.rows import MEASURES, Comparison, Difference, Row
 from atoll.report.comparison.tables import SIGNIFICANT
 from atoll.report.html.charts.scales import amount, count, duration, percent
 from atoll.report.statistics import FEWEST, t_interval
-from atoll.report.view import config_of
 
 BUDGETS: dict[str, Callable[[Any], str]] = {
     "macs": lambda value: f"{count(value)} MACs of all clients",
@@ -117,7 +116,7 @@ def settings_of(found: Comparison) -> dict[str, dict[str, str]]:
     """What is the same for all, or not: name -> group -> value in words."""
     table: dict[str, dict[str, str]] = {}
     for group, runs in runs_of(found).items():
-        config, manifest = config_of(runs[0].path), runs[0].manifest
+        config, manifest = runs[0].config, runs[0].manifest
         data, stop = config.get("data", {}), config.get("stop", {})
         values = {
             "data": str(manifest["source"]),
