@@ -6,9 +6,10 @@
 Seconds of a round, median, first round left out. `realtime` has search rounds only, `closing` measures the rounds of
 its closing phase. Flower is a real federation on this machine (SuperLink, proxy, three nodes, TLS and keys; needs
 nginx). All engines must give the same result, weights included. For Flower it also prints, per round, the seconds of
-processor time that all processes of the federation took, the tasks of a site, and for a message, as medians, where the
-time goes: until the node looks for it; until the site's worker begins (transfer, fork, Flower's work for a message);
-the job; until the SuperLink has the reply; until the server's program looks for it.
+processor time that all processes of the federation took and the tasks of a site; the seconds of a round by its number
+of exchanges, the first round left out here too; and for a message, as medians, where the time goes: until the node
+looks for it; until the site's worker begins (transfer, fork, Flower's work for a message); the job; until the SuperLink
+has the reply; until the server's program looks for it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -107,22 +109,38 @@ def measured(case: Case, engine: str, run: Path, rounds: int) -> str:
         with Looking(Path(place, "state", "superlink.db")) as looking:
             search(case, run, rounds, "--federation", place)
         taken = (processor_seconds() - begin) / rounds
-        log = Path(place, "bundles", SITES[0], "work", "tasks.jsonl")
-        entries = [json.loads(line) for line in log.read_text().splitlines()]
-        work = [entry for entry in entries if entry["message"] == "task"]
-        node = json.loads(Path(place, "state", "nodes.json").read_text())[SITES[0]]
+        nodes, logs = json.loads(Path(place, "state", "nodes.json").read_text()), {}
+        for site in SITES:
+            lines = Path(place, "bundles", site, "work", "tasks.jsonl").read_text().splitlines()
+            logs[nodes[site]] = [json.loads(line) for line in lines]
+        log = logs[nodes[SITES[0]]]
+        work = [entry for entry in log if entry["message"] == "task"]
         about = f", {taken:.1f} s of processor time, a site: {len(work) / rounds:.1f} tasks"
-        return about + "".join(f"\n{'':>20}{line}" for line in looking.shares(node, entries))
+        more = [by_exchanges(rounds_of(case, run), looking.exchanges(logs)), *looking.shares(nodes[SITES[0]], log)]
+        return about + "".join(f"\n{'':>20}{line}" for line in more)
 
 
 def seconds_of_a_round(case: Case, run: Path) -> float:
+    return statistics.median(rounds_of(case, run).values())
+
+
+def rounds_of(case: Case, run: Path) -> dict[int, float]:
+    """Seconds of the rounds that are measured."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    found: list[float] = [
-        after["wall_seconds"] - before["wall_seconds"]
+    return {
+        after["round"]: after["wall_seconds"] - before["wall_seconds"]
         for before, after in pairwise(events)
         if after["metrics"].get("phase") == case.phase or case.phase is None
-    ]
-    return statistics.median(found)
+    }
+
+
+def by_exchanges(seconds: dict[int, float], exchanges: Counter[int]) -> str:
+    """The median of rounds with the same number of exchanges."""
+    found: dict[int, list[float]] = {}
+    for number, taken in seconds.items():
+        found.setdefault(exchanges[number], []).append(taken)
+    each = (f"{number} in {len(some)}: {statistics.median(some):.2f} s" for number, some in sorted(found.items()))
+    return f"exchanges of a round: {', '.join(each)}"
 
 
 def result_of(run: Path) -> list[Any]:
@@ -162,14 +180,32 @@ class Looking:
                         self.replied[message] = (self.replied.get(message, (time.time(),))[0], time.time())
         link.close()
 
+    def exchanges(self, logs: dict[int, list[dict[str, Any]]]) -> Counter[int]:
+        """Of each round, from the logs of all nodes. One begins with a task that is sent when no other is out."""
+        tasks = [
+            (self.sent[name][1], name, entry["round"])
+            for node, entries in logs.items()
+            for name, entry in zip(self._messages_to(node), entries, strict=False)
+            if entry["message"] == "task"
+        ]
+        found, last = Counter[int](), 0.0
+        for created, name, number in sorted(tasks):
+            found[number] += created > last
+            last = max(last, self.replied[name][1] if name in self.replied else created)
+        return found
+
+    def _messages_to(self, node: int) -> list[str]:
+        """In the order in which the site did them, so in that of its log."""
+        return [name for _, name in sorted((sent[1], name) for name, sent in self.sent.items() if sent[0] == node)]
+
     def shares(self, node: int, entries: list[dict[str, Any]]) -> list[str]:
-        """Of a message to this node, with its site's log: medians. Both are in the order in which it did them."""
-        mine = sorted((created, name) for name, (own, created, _) in self.sent.items() if own == node)
+        """Of a message to this node, with its site's log: medians."""
+        mine = self._messages_to(node)
         if len(mine) != len(entries):
             return [f"{len(mine)} messages were seen and {len(entries)} are in the site's log: no shares"]
         found: list[list[float]] = []
-        for (created, name), entry in zip(mine, entries, strict=True):
-            delivered = datetime.fromisoformat(self.sent[name][2]).timestamp()
+        for name, entry in zip(mine, entries, strict=True):
+            created, delivered = self.sent[name][1], datetime.fromisoformat(self.sent[name][2]).timestamp()
             ended = datetime.fromisoformat(entry["at"]).timestamp()
             begun = ended - entry["milliseconds"] / 1000
             if entry["message"] == "task" and name in self.replied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +23,22 @@ def test_without_an_earlier_version_there_is_one_line(
     monkeypatch.setattr(sys, "argv", ["versions.py"])
     script("benchmarks/versions.py").main()
     assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_an_exchange_begins_when_no_task_is_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    overhead = script("benchmarks/overhead.py")
+    looking = overhead.Looking(tmp_path)
+    for name, node, created, seen in (
+        ("a", 1, 1.0, 5.0),  # round 1: two tasks at once, and a third before the second is answered
+        ("b", 1, 1.1, 9.0),
+        ("c", 2, 6.0, 8.0),
+        ("d", 2, 10.0, 11.0),  # round 2: one after the other
+        ("e", 1, 12.0, 13.0),
+    ):
+        looking.sent[name], looking.replied[name] = (node, created, ""), (seen - 0.5, seen)
+    log = {
+        node: [{"message": "task", "round": number} for number in rounds] for node, rounds in ((1, "112"), (2, "12"))
+    }
+    assert looking.exchanges(log) == {"1": 1, "2": 2}
+    assert overhead.by_exchanges({"2": 7.0, "3": 9.0}, {"2": 2, "3": 2}) == "exchanges of a round: 2 in 2: 8.00 s"
