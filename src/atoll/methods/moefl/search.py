@@ -80,7 +80,8 @@ class Moefl(Method[MoeflState]):
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
         self.most = self.standard if config.max_connections == "standard" else config.max_connections
         extras = config.extras()
-        self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
+        own = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
+        self.training = replace(own, server_momentum=config.server_momentum)
 
     @property
     def measured_on(self) -> str:
