@@ -239,7 +239,11 @@ def _validate(model: type[Any], values: Any, place: str) -> Any:
 
 def _one_line(problem: ValidationError, model: type[BaseModel], place: str) -> tuple[str, str]:
     """The first fault in words (where it is, what stands there, what the rule is), and its code."""
-    first = problem.errors()[0]
+    first, *others = problem.errors()
+    same = [one for one in others if one["loc"][:-1] == first["loc"][:-1]]
+    words = [one["msg"].removeprefix("Input should be ") for one in same if "literal[" in str(one["loc"][-1:])]
+    if words:  # a number or a word: both rules are about one value
+        first = {**first, "loc": first["loc"][:-1], "msg": ", or ".join([first["msg"], *words])}
     path = ".".join(str(part) for part in ((place,) if place else ()) + first["loc"])
     if first["type"] == "extra_forbidden":
         hint = nearest(str(first["loc"][-1]), _known(model, first["loc"][:-1]))

@@ -23,6 +23,7 @@ from atoll.methods.moefl.settings import MoeflConfig
 from atoll.methods.realtime import Realtime
 from atoll.methods.realtime_config import RealtimeConfig
 from atoll.rng import stream
+from atoll.run.accounts import network_problems
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
 from atoll.testing import MethodContract, ScriptedFederation, made_images, made_table, scripted
@@ -229,6 +230,9 @@ def test_networks_beyond_a_limit_follow_all_others() -> None:
     assert nsga2.select(table, 3, method._violations(table)).tolist() == [2, 1, 3]
     assert method._front(table[[0, 1]]) == [1], "the least excess where no network is within the limits"
     assert limited()._violations(table).tolist() == [0.0] * 5
+    assert method._exceeded(0.3, 50) == {}
+    (told,) = network_problems({"about": method._exceeded(0.31, 60)}, "high", [])
+    assert told.endswith("has an error of 0.3100, and max_error = 0.3; 60 connections, and max_connections = 50")
 
 
 def test_crowding_by_logarithms() -> None:

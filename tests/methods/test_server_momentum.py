@@ -93,6 +93,10 @@ class Cut:
         ("fedavg", {"hidden": [4]}),
         ("retrain", {"networks": {"one": NETWORK}}),
         ("realtime", {"widths": [4, 4], "population": 2, "finish": 0.0}),
+        ("realtime", {"widths": [4, 4], "population": 2, "finish": 0.75}),
+        ("offline", {"widths": [4, 4], "population": 2, "generations": 1}),
+        ("moefl", {"population": 2, "fitness_rounds": 4, "finish": 0.0, "epochs": 1}),
+        ("decnas", {"hidden": [4], "start_rounds": 3, "tune_rounds": [1], "groups": 1}),
     ],
 )
 def test_a_cut_run_has_the_same_velocity(method: str, settings: dict[str, Any], tmp_path: Path) -> None:

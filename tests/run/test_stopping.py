@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import atoll
+from atoll.config import resolve
 from atoll.core.ledger import Account
 from atoll.core.stopping import Progress, StopSettings, reason_to_stop
 from atoll.errors import ConfigError
@@ -92,6 +93,11 @@ def test_a_run_stops_and_says_why(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         atoll.search("fedavg", made_table(), out=tmp_path / "cut", watcher=Stopper(), **usual)
     assert outcome(atoll.resume(tmp_path / "cut", data=made_table())) == outcome(whole)
+
+
+def test_a_plateau_is_a_number_or_a_word() -> None:
+    with refused(ConfigError, "invalid-setting", "stop.plateau = 'ten'", "integer, or 'auto'"):
+        resolve({"method": "fedavg", "data": {"name": "wine"}, "stop": {"plateau": "ten"}})
 
 
 def test_a_limit_beyond_the_rounds_is_refused(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class ChoiceConfig(TrainingConfig):
     lr: float = Field(default=0.1, gt=0)
     decay: float = Field(default=0.995, gt=0, le=1)
     momentum: float = Field(default=0.5, ge=0, lt=1)
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM: of the master, and of what is finished
     crossover: float = Field(default=0.9, ge=0, le=1)
     mutation: float = Field(default=0.1, ge=0, le=1)  # per bit
     duplicates: Duplicates = "mutate"  # an offspring equal to a parent or sibling is mutated again; or keep
@@ -335,15 +336,15 @@ class ChoiceSearch(Method[StateT]):
         counted = count_tests(federation, models, known)
         return {name: found.error() for name, found in counted.items() if found.rows}
 
-    def finalist(self, key: Key, weights: Tensors) -> FederatedModel:
-        return FederatedModel(key_name(key), choice.sub_model(self.architecture, key), weights)
+    def finalist(self, key: Key, weights: Tensors, velocity: Tensors | None = None) -> FederatedModel:
+        arch = choice.sub_model(self.architecture, key)
+        return FederatedModel(key_name(key), arch, weights, velocity=velocity or Tensors({}))
 
     def final_training(self, rounds: int, lr: float) -> LocalTraining:
         """As in the search, with a learning rate that falls to zero over these rounds."""
         settings = self.config
-        return LocalTraining(
-            settings.epochs, settings.batch, lr, momentum=settings.momentum, cosine=rounds, extras=settings.extras()
-        )
+        own = LocalTraining(settings.epochs, settings.batch, lr, momentum=settings.momentum, cosine=rounds)
+        return replace(own, server_momentum=settings.server_momentum, extras=settings.extras())
 
     def front_metrics(
         self,

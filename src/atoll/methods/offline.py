@@ -20,7 +20,7 @@ stand in the events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -85,6 +85,7 @@ class OfflineState:
     parents: list[Key]
     objectives: list[list[float]]  # of the parents, each from its own generation; empty before the first
     trained: dict[str, Any]  # name of a key -> its weights, in the final training; empty before that
+    velocities: dict[str, Any] = field(default_factory=dict)  # the same -> velocity of `server_momentum`, if it is on
 
 
 class Offline(ChoiceSearch[OfflineState]):
@@ -205,7 +206,7 @@ class Offline(ChoiceSearch[OfflineState]):
         found = []
         for name, key in {key_name(key): key for key in finalists.values()}.items():
             weights = state.trained[name] if name in state.trained else self._fresh(key, rng)
-            found.append(self.finalist(key, weights))
+            found.append(self.finalist(key, weights, state.velocities.get(name)))
         return found
 
     def _final_round(
@@ -222,12 +223,14 @@ class Offline(ChoiceSearch[OfflineState]):
             settings.lr,
             settings.decay,
             settings.momentum,
+            server_momentum=settings.server_momentum,
             extras=settings.extras(),
         )
         rounds_done = state.round - settings.searching
         models = self._finalists(state, rng)
         trained, values, counted = self.train_finalists(models, training, rounds_done, participating, federation)
-        new = OfflineState(state.round + 1, state.parents, state.objectives, {one.name: one.weights for one in trained})
+        weights, velocities = {one.name: one.weights for one in trained}, {one.name: one.velocity for one in trained}
+        new = OfflineState(state.round + 1, state.parents, state.objectives, weights, velocities)
         tested: dict[str, float] = {}
         if self.test_is_due(new.round):
             tested = self.test_finalists(trained, federation, {name: found.test for name, found in counted.items()})

@@ -73,6 +73,7 @@ class RealtimeState:
     begun: int = 0  # of the present segment, see `RunSegment`
     planned: int = 0
     velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of the master, for `server_momentum`
+    velocities: dict[str, Any] = field(default_factory=dict)  # closing phase: the same of each finished network
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -147,6 +148,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
             ready=ready,
             finished={},
             best={},
+            velocities={},
         )
         return new, self._metrics(new, federation, tested) | {"untrained": untrained}
 
@@ -262,7 +264,10 @@ class Realtime(ChoiceSearch[RealtimeState]):
         participating = self.participating(federation, rng)
         keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
         weights = {key_name(key): state.finished.get(key_name(key)) for key in keys}
-        models = [self.finalist(key, weights[key_name(key)] or self._slice(state.master, key)) for key in keys]
+        models = [
+            self.finalist(key, weights[name] or self._slice(state.master, key), state.velocities.get(name))
+            for name, key in zip(weights, keys, strict=True)
+        ]
         training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
         rounds_done = state.round - (state.planned - rounds)
         trained, values, counted = self.train_finalists(
@@ -273,7 +278,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
             if name not in best or values[name][0] <= best[name]["objectives"][0]:
                 best[name] = {"weights": own, "objectives": values[name], "statistics": counted[name].statistics}
                 best[name]["tested"] = _tests_of(counted[name])
-        new = replace(state, round=state.round + 1, finished=finished, best=best, ready={})
+        velocities = {one.name: one.velocity for one in trained if one.velocity}
+        new = replace(state, round=state.round + 1, finished=finished, best=best, ready={}, velocities=velocities)
         if self.config.snapshots:
             ready = {pick: best[key_name(key)]["statistics"] for pick, key in self._picked(new).items()}
             new = replace(new, ready=ready)

@@ -17,7 +17,6 @@ class RealtimeConfig(ChoiceConfig):
     """The settings of all searches over choice keys, those of the shared master, and those of the closing phase."""
 
     average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
-    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM, beyond the paper: of the master's changes
     # Which path each client trains: that of its offspring, or balanced ones, so that all branches are trained alike.
     paths: Literal["offspring", "balanced"] = "offspring"
     snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use

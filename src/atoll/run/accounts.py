@@ -105,6 +105,8 @@ def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> lis
     found = [str(about["stopped"])] if "stopped" in about else []
     if "diverged" in about:
         found.append(f"the network that was found diverged {about['diverged']}")
+    if "exceeds" in about:
+        found.append(f"the network {pick!r} is beyond the limits of the search: it has {about['exceeds']}")
     if about.get("trained_rounds") == 0:
         found.append(f"the network {pick!r} was not trained, each client trained alone; pick personal-CLIENT instead")
     elif no_better_than_constant(candidate):

@@ -55,6 +55,7 @@ class DecnasState:
     groups: list[list[str]] = field(default_factory=list)
     previous: dict[str, Any] = field(default_factory=dict)  # group -> what GM_{t-1} gets right there, as plain data
     ended: str = ""  # why the search is over
+    velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of the start network, for `server_momentum`
 
 
 class Decnas(Method[DecnasState]):
@@ -173,14 +174,15 @@ class Decnas(Method[DecnasState]):
         settings = self.config
         lr = settings.start_lr or settings.lr
         training = LocalTraining(settings.epochs, settings.batch, lr, momentum=settings.momentum)
-        training = replace(training, extras=settings.extras())
+        training = replace(training, server_momentum=settings.server_momentum, extras=settings.extras())
         (begun,) = state.found
-        before = FederatedModel("m0", begun["architecture"], begun["weights"])
+        before = FederatedModel("m0", begun["architecture"], begun["weights"], velocity=state.velocity)
         (after,) = train_models(federation, [before], clients, training, state.round)
         counted = count_correct(federation, [after], clients, "validation")["m0"]
         correct, rows = counted.correct, counted.rows
         about = {"iteration": 0, "accuracy": correct / rows if rows else None}
-        new = replace(state, round=state.round + 1, found=[_model(after.architecture, after.weights, about)])
+        found = [_model(after.architecture, after.weights, about)]
+        new = replace(state, round=state.round + 1, found=found, velocity=after.velocity)
         metrics: Metrics = {"phase": "start", "iteration": 0, "round_in_iteration": new.round}
         metrics |= {"error": 1 - correct / rows, "accuracy": correct / rows} if rows else {}
         if new.round >= settings.start_rounds:

@@ -35,6 +35,7 @@ class DecnasConfig(TrainingConfig):
     )
     start_rounds: int = Field(default=0, ge=0)  # rounds of federated averaging before the first pruning
     start_lr: float | None = Field(default=None, gt=0)  # unset: lr
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM: in these rounds, not of candidates
     layer_groups: list[list[str]] = Field(default=[])  # layers that are pruned together, as one unit
 
     # Budgets, section 4

@@ -37,16 +37,17 @@ class Individual:
             "connections": self.model.connections,
             "diverged": self.model.diverged,
             "objectives": list(self.objectives) if self.objectives else None,
+            **({"velocity": self.model.velocity} if self.model.velocity else {}),
         }
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Individual:
-        names = ("name", "architecture", "weights", "connections", "diverged")
+        names = ("name", "architecture", "weights", "connections", "diverged", "velocity")
         bits = np.array([sign == "1" for sign in plain["bits"]])
         measured = plain["objectives"]
         return cls(
             Chromosome(bits, tuple(plain["reals"])),
-            FederatedModel(**{name: plain[name] for name in names}),
+            FederatedModel(**{name: plain[name] for name in names if name in plain}),
             (measured[0], measured[1]) if measured else None,
         )
 

@@ -80,7 +80,8 @@ class Moefl(Method[MoeflState]):
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
         self.most = self.standard if config.max_connections == "standard" else config.max_connections
         extras = config.extras()
-        self.training = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
+        own = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
+        self.training = replace(own, server_momentum=config.server_momentum)
 
     @property
     def measured_on(self) -> str:
@@ -230,7 +231,8 @@ class Moefl(Method[MoeflState]):
             executed, upload = sparse.executed_macs(architecture), sparse.upload_bytes(architecture, connections)
             objectives |= {"macs": cost.macs, "executed_macs": executed, "params": cost.params, "upload_bytes": upload}
             names = [pick for pick, picked in picks.items() if picked == i]
-            found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=about))
+            told = about | self._exceeded(error, connections)
+            found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=told))
         return found
 
     # -- limits: constraint domination, beyond the paper -------------------------------------------------------------
@@ -243,6 +245,15 @@ class Moefl(Method[MoeflState]):
         if self.most is not None:
             found += np.maximum(0, table[:, 1] / self.most - 1)
         return found
+
+    def _exceeded(self, error: float, connections: float) -> dict[str, str]:
+        """In words, what a network that is handed over has beyond the limits; empty within them."""
+        over = []
+        if self.config.max_error is not None and error > self.config.max_error:
+            over.append(f"an error of {error:.4f}, and max_error = {self.config.max_error:g}")
+        if self.most is not None and connections > self.most:
+            over.append(f"{connections:,.0f} connections, and max_connections = {self.most:,}")
+        return {"exceeds": "; ".join(over)} if over else {}
 
     def _spacing(self, table: Table) -> Table:
         """The values by which crowding is measured."""

@@ -26,6 +26,7 @@ class MoeflConfig(TrainingConfig):
     epochs: int = Field(default=5, ge=1)  # E
     batch: int = Field(default=50, ge=2)  # B
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)  # FedAvgM: of each network's changes, from its first round
     crossover: float = Field(default=0.9, ge=0, le=1)  # one-point, per pair
     mutation: float = Field(default=0.1, ge=0, le=1)  # flip, per bit
     sbx: float = Field(default=0.9, ge=0, le=1)  # simulated binary crossover, per pair
