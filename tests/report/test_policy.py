@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll.errors import ConfigError
 from atoll.report.figures.catalogue import draw_figures
 from atoll.report.figures.policy import draw_policy, policy_rounds
@@ -37,6 +39,19 @@ def test_a_search_by_policy_has_its_own_figures(made_run: Any, tmp_path: Path) -
     text = words(figures["policy"])
     for label in ("training accuracy (%)", "entropy of an edge", "skip connections (%)", "Warm-up and search", "one"):
         assert f"<!-- {label}" in text, label
+
+
+def test_what_only_some_rounds_hold_has_panels_of_its_own(made_run: Any, tmp_path: Path) -> None:
+    """Deviations 0.1 and 0.3 of one phase have a mean of 0.2; another phase begins from scratch."""
+    own = {"accuracy": 0.5, "entropy": 2.0, "skip_share": 0.0, "skip_expected": 0.1}
+    rounds = [{"phase": "warmup", "accuracy_deviation": deviation, **own} for deviation in (0.1, 0.3)]
+    rounds.append({"phase": "search", "accuracy_deviation": 0.5, **own})
+    rounds[2] |= {"entropy_without_signal": 2.0, "entropy_without_signal_5": 1.9, "compensation": 0.05}
+    run = made_run("one", "fedrl", rounds)
+    assert [event["moving_deviation"] for event in policy_rounds(run)] == pytest.approx([0.1, 0.2, 0.5])
+    text = words(draw_policy({"one": run}, tmp_path / "policy.svg"))
+    for label in ("deviation over", "5th percentile dotted", "of a late gradient"):
+        assert f"<!-- {label}" in text or f"\n{label}" in text, label
 
 
 def test_several_runs_share_a_figure(made_run: Any, tmp_path: Path) -> None:

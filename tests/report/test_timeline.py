@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll.errors import ConfigError
 from atoll.report.figures.catalogue import draw_figures
 from atoll.report.figures.timeline import CLIENTS, draw_timeline, latencies, spans
@@ -58,6 +60,15 @@ def test_what_the_timeline_shows(tmp_path: Path) -> None:
         if f"<!-- {word} -->" in figure
     ]
     assert shown == ["ann", "bob", "cid", "late", "no reply", "round 2"]
+
+
+def test_the_account_of_each_client_is_beside_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 8 and 2 replies the mean is 5: 1.6 and 0.4 of a fair share."""
+    run = made(tmp_path / "run", ROUNDS)
+    accounts = {"ann": {"asked": 9, "used": 8, "idle": 0}, "cid": {"asked": 4, "used": 1, "late": 1, "idle": 0}}
+    monkeypatch.setattr(Run, "clients", accounts)
+    figure = draw_timeline({"run": run}, tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {text} -->" in figure for text in ("8 of 9, 1.60", "2 of 4, 0.40", "0 of 0"))
 
 
 def test_what_a_mix_held_back_was_on_the_line_no_longer_for_that(tmp_path: Path) -> None:

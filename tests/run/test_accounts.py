@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from atoll.core.ledger import OTHER, REASONS, ClientAccount
-from atoll.run.accounts import client_problems, clients_so_far, constant_answer, network_problems
+from atoll.run.accounts import (
+    account_of,
+    client_problems,
+    clients_so_far,
+    constant_answer,
+    fair_shares,
+    network_problems,
+)
 
 
 def test_accounts_add_up_over_rounds_and_attempts() -> None:
@@ -93,5 +100,7 @@ def test_clients_that_are_late_too_often_are_named_with_what_helps() -> None:
     slow = {"asked": 6, "used": 2, "stale": 4, "idle": 4}
     (text,) = client_problems({**even, "dora": slow})
     assert "fair share of 8 replies: 'dora' 2;" in text and "engine.fair" in text
+    shares = fair_shares({name: account_of(own) for name, own in {**even, "dora": slow}.items()})
+    assert shares == {"anna": 1.25, "ben": 1.25, "cleo": 1.25, "dora": 0.25}
     assert client_problems({**even, "dora": {**slow, "used": 5, "stale": 1}}) == []
     assert client_problems({**even, "dora": {"asked": 2, "used": 2, "idle": 8}}) == [], "it was never late"

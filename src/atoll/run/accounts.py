@@ -13,6 +13,7 @@ Plain = Mapping[str, Any]
 
 KIND, PLACE = re.compile(r"^\w+(Error|Exception): "), re.compile(r" \(\w+, line \d+\)$")
 NAMES = 5  # clients that are named in one sentence
+STARVED = 0.5  # of a fair share: with less a client is named
 FEWEST_REPLIES = 4  # of an average client, before shares of them say anything
 # The first words of a rejection, see `atoll.core.checks`.
 REJECTIONS = {
@@ -65,16 +66,23 @@ def client_problems(clients: Mapping[str, Plain]) -> list[str]:
     return aside + never + _starved(accounts) + lost
 
 
+def fair_shares(accounts: Mapping[str, ClientAccount]) -> dict[str, float]:
+    """The replies of each client that counted, as a multiple of the mean of all clients that are not set aside. Empty
+    where there are so few replies that shares of them say nothing."""
+    counted = {name: own.used + own.late for name, own in accounts.items() if not own.set_aside}
+    mean = sum(counted.values()) / max(1, len(counted))
+    return {name: number / mean for name, number in counted.items()} if mean >= FEWEST_REPLIES else {}
+
+
 def _starved(accounts: Mapping[str, ClientAccount]) -> list[str]:
     """A sentence about clients that come late so often that they count less than half as much as an average client."""
     used = {name: own.used + own.late for name, own in accounts.items()}
     fair = sum(used.values()) / max(1, len(used))
     found = [
         name
-        for name, own in accounts.items()
-        if (own.stale or own.late or own.asked > used[name] + _lost(own))
-        and used[name] < fair / 2
-        and fair >= FEWEST_REPLIES
+        for name, share in fair_shares(accounts).items()
+        if share < STARVED
+        and (accounts[name].stale or accounts[name].late or accounts[name].asked > used[name] + _lost(accounts[name]))
     ]
     if not found:
         return []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atoll.core.ledger import ClientAccount
 from atoll.errors import ConfigError
 from atoll.report.figures import Figure, Runs
 from atoll.report.figures.canvas import (
@@ -25,6 +26,7 @@ from atoll.report.figures.canvas import (
     whole_rounds,
 )
 from atoll.report.figures.titles import entitle
+from atoll.run.accounts import STARVED, account_of, fair_shares
 from atoll.run.reader import Run
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ def draw_timeline(runs: Runs, path: Path, last: int = ROUNDS) -> Path:
     panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     for axes, (name, found), names in zip(panels[:, 0], shown.items(), clients, strict=True):
         _draw_rounds(axes, found, names)
+        _draw_accounts(axes, runs[name], names)
         more = len(_clients(found)) - len(names)
         title = f"rounds {found[0].round} to {found[-1].round}" + (f" (and {more} more clients)" if more else "")
         axes.set_title(f"{plain(name)}, {title}" if len(shown) > 1 else title, fontsize=10, color=INK, pad=18)
@@ -129,6 +132,27 @@ def _draw_rounds(axes: Axes, shown: Sequence[RoundTimes], names: Sequence[str]) 
     axes.set_yticks(range(len(names)), [plain(name, 24) for name in names])
     tidy(axes)
     axes.grid(visible=False)
+
+
+def _draw_accounts(axes: Axes, run: Run, names: Sequence[str]) -> None:
+    """On the right, over the whole run: how many of a client's tasks counted, as a share of the mean, too."""
+    accounts = {name: account_of(plain) for name, plain in run.clients.items()}
+    if not accounts:
+        return
+    shares = fair_shares(accounts)
+    right = axes.secondary_yaxis("right")
+    texts = []
+    for name in names:
+        own = accounts.get(name, ClientAccount())
+        text = f"{own.used + own.late} of {own.asked}"
+        texts.append(f"{text}, {shares[name]:.2f}" if name in shares else text)
+    right.set_yticks(range(len(names)), texts)
+    right.tick_params(length=0, labelsize=8, colors=INK)
+    right.spines["right"].set_visible(False)
+    for name, label in zip(names, right.get_yticklabels(), strict=True):
+        label.set_color(VERMILLION if shares.get(name, 1.0) < STARVED else INK)
+    head = "replies used,\nof a fair share" if shares else "replies used"
+    axes.text(1.01, 1.01, head, transform=axes.transAxes, fontsize=8, color=FAINT, va="bottom")
 
 
 def draw_latency(runs: Mapping[str, Run], path: Path) -> Path:

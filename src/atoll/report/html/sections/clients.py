@@ -13,7 +13,7 @@ from atoll.report.html.page import section
 from atoll.report.html.tables import TableColumn, table
 from atoll.report.reference import client_rows
 from atoll.report.view import RunView
-from atoll.run.accounts import account_of, privacy_sentences, readable_reason
+from atoll.run.accounts import account_of, fair_shares, privacy_sentences, readable_reason
 
 MOST = 300  # rows of the table
 FEWEST = 8  # clients for a histogram
@@ -88,6 +88,8 @@ def _table(
         for fate in ("late", "stale", "rejected", "failed")
         if any(_count(own.get(fate, 0)) for own in accounts.values())
     ]
+    uneven = {"late", "stale"} & set(lost)  # only then replies of some count less for being slow
+    fair = fair_shares({name: account_of(own) for name, own in accounts.items()}) if uneven else {}
     columns = [TableColumn("client", False)]
     columns += [TableColumn("rows")] if rows else []
     columns += [TableColumn(words, False)] if any(labelled.values()) else []
@@ -96,6 +98,7 @@ def _table(
         TableColumn("asked"),
         TableColumn("used"),
         *map(TableColumn, lost),
+        *([TableColumn("of a fair share")] if fair else []),
         TableColumn("idle"),
     ]
     is_private = any("epsilon" in own for own in accounts.values())
@@ -117,6 +120,8 @@ def _table(
             f"{own['used']:,}",
             *(f"{_count(own.get(fate, 0)):,}" for fate in lost),
         ]
+        if fair:
+            cells.append(f"{fair[name]:.2f}" if name in fair else "")
         cells.append(f"{own['idle']:,}")
         if is_private:
             cells += [f"{own.get('epsilon', 0):.3g}", f"{own.get('delta', 0):g}"]

@@ -141,9 +141,14 @@ def _policy(view: RunView) -> Iterator[LineChart]:
     yield LineChart("Accuracy of sampled networks", [moving, each], "on training batches", percent)
     entropy = [
         Line("of the policy", curve(view, "entropy"), "c2"),
-        Line("without any signal", curve(view, "entropy_without_signal"), "c6", "dashes"),
+        Line("without any signal, median", curve(view, "entropy_without_signal"), "c6", "dashes"),
+        Line("5th percentile", curve(view, "entropy_without_signal_5"), "c6", "dots"),
     ]
     yield LineChart("Entropy of an edge's operations", entropy, "nats", plain)
+    deviation = [Line("", curve(view, "accuracy_deviation"), "c0")]
+    yield LineChart("Deviation of the accuracy over replies", deviation, "of each round", percent, zero=True)
+    changed = [Line("", curve(view, "compensation"), "c4")]
+    yield LineChart("Size of the compensation", changed, "share of a late gradient", percent, zero=True)
     skips = [
         Line("expected", curve(view, "skip_expected"), "c3"),
         Line("in the most likely cells", curve(view, "skip_share"), "c3", "dots"),
