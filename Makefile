@@ -15,11 +15,15 @@ STAMP := .venv/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 PARALLEL = $(if $(filter-out 0 1,$(TEST_PROCESSES)),--numprocesses $(TEST_PROCESSES) --dist loadfile --max-worker-restart 0)
 
+DEPLOY_TESTS = $(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PYTEST_ARGS)
+# Only these are read: to collect all tests takes half a minute of processor time in every process.
+DEPLOY_FILES = $(sort $(shell grep --recursive --files-with-matches --word-regexp --include='test_*.py' 'mark\.deploy' tests))
+
 # Tests start hundreds of interpreters, and each would compile Atoll again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test deploy-test check bench soak dist docs screenshots clean
+.PHONY: help install run test deploy-test deploy-federation deploy-others check bench soak dist docs screenshots clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +60,14 @@ test: $(STAMP)  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not soak and not deploy" $(PARALLEL) $(PYTEST_ARGS)
 
 deploy-test: $(STAMP)  ## real federations on this machine (server, proxy, nodes, kills), pages in a real browser; needs nginx, chromium
-	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PYTEST_ARGS) --ignore=tests/deploy/flower tests/deploy  # one at a time: they wait, and measure
-	$(BIN)/python -m pytest -m "deploy and not soak" -o faulthandler_timeout=2000 $(PARALLEL) $(PYTEST_ARGS) --ignore-glob='tests/deploy/test_*' tests
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target deploy-federation deploy-others
+
+# One test at a time: they share one federation, and wait more than they compute.
+deploy-federation: $(STAMP)
+	$(DEPLOY_TESTS) $(filter tests/deploy/test_%,$(DEPLOY_FILES))
+
+deploy-others: $(STAMP)
+	$(DEPLOY_TESTS) $(PARALLEL) $(filter-out tests/deploy/test_%,$(DEPLOY_FILES))
 
 check: $(STAMP)  ## lint, format, types, and the import rules
 	$(BIN)/ruff check .

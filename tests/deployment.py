@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,9 +147,9 @@ class Deployment:
         return program
 
     def stop(self) -> None:
-        for name, program in reversed(self.programs.items()):
-            if name != "server":
-                program.stop()
+        sites = [program for name, program in self.programs.items() if name != "server"]
+        with ThreadPoolExecutor(max(1, len(sites))) as pool:  # each waits for its node to take leave
+            list(pool.map(Program.stop, sites))
         if "server" in self.programs:
             self.server.stop()
 

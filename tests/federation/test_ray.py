@@ -107,6 +107,28 @@ class TestRay(EngineContract):
     def federation(self, data: Federated, seed: int, deadline: float | None = None) -> Federation:
         return on_ray(data, seed, 2, deadline, self.address)
 
+    # What another test here shows too, or what holds above the transport of every engine. Each starts two actors.
+
+    @pytest.mark.soak
+    def test_replies_come_in_task_order(self) -> None:
+        super().test_replies_come_in_task_order()
+
+    @pytest.mark.soak
+    def test_older_rounds_come_first(self) -> None:
+        super().test_older_rounds_come_first()
+
+    @pytest.mark.soak
+    def test_a_quorum_that_cannot_be_met_returns_what_there_is(self) -> None:
+        super().test_a_quorum_that_cannot_be_met_returns_what_there_is()
+
+    @pytest.mark.soak
+    def test_rejected_replies_carry_the_reason(self) -> None:
+        super().test_rejected_replies_carry_the_reason()
+
+    @pytest.mark.soak
+    def test_streams_are_named_by_seed_round_client_and_number(self) -> None:
+        super().test_streams_are_named_by_seed_round_client_and_number()
+
 
 def test_a_cluster_of_this_machine_alone_draws_the_same_numbers() -> None:
     data = made_table(clients=3)
@@ -135,7 +157,7 @@ def test_no_actors_is_refused() -> None:
         RayTransport(made_table(clients=2), 1, 0)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "realtime", "nevofed"])
+@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=pytest.mark.soak), "realtime", "nevofed"])
 def test_the_same_result_as_local(method: str, cluster: str, tmp_path: Path) -> None:
     """Candidates, weights, bytes: all but the clock."""
     data = made_table(clients=4) if method == "nevofed" else made_images(clients=4, side=6)
