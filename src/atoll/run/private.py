@@ -219,10 +219,10 @@ def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
             "for instance, [0.8, 0.2, 0.0], and leave out data.holdout_clients",
             code="privacy-test-rows",
         )
-    most = max(info.sizes["train"] for info in engine.clients)
+    most = max(sum(info.sizes.values()) for info in engine.clients)
     if settings.delta * most >= 1:
         raise ConfigError(
-            f"privacy.delta = {settings.delta:g}: it must be below 1 / {most} (training rows of a client), or a whole "
+            f"privacy.delta = {settings.delta:g}: it must be below 1 / {most} (rows of a client), or a whole "
             f"row may be revealed; set it to {0.1 / most:.1g} or less",
             code="privacy-delta",
         )
