@@ -45,7 +45,7 @@ def test_counts(rows: int, shares: Shares, expected: list[int]) -> None:
 
 @given(
     labels=st.lists(st.integers(0, 3), min_size=2, max_size=80),
-    blocks=st.sampled_from(["random", "contiguous", "by_class"]),
+    blocks=st.sampled_from(["random", "shuffled", "contiguous", "by_class"]),
     shares=st.sampled_from([USUAL, (0.8, 0.2, 0.0), (0.34, 0.33, 0.33), (0.1, 0.0, 0.9)]),
     seed=st.integers(0, 99),
 )
@@ -89,6 +89,15 @@ def test_small_clients_do_not_always_give_the_same_class_away() -> None:
     rows, bounds = split(assigned, labels, [f"c{i}" for i in range(1000)], (0.67, 0.0, 0.33), 0)
     test = np.concatenate([labels[parts(rows, bounds, client)[2]] for client in range(1000)])
     assert np.bincount(test).min() > 270 and np.bincount(test).sum() == 2000
+
+
+def test_shuffled_blocks_say_nothing_of_labels() -> None:
+    """One label decides where other rows go if the split is by class, and not if it is shuffled."""
+    labels = np.tile([0, 1, 2], 10)
+    other = np.array([2, *labels[1:]])
+    for blocks, same in (("random", False), ("shuffled", True)):
+        found = [split(one_client(30), own, ["a"], USUAL, 0, blocks)[0].tolist() for own in (labels, other)]
+        assert (found[0] == found[1]) == same
 
 
 def test_contiguous_blocks_follow_time() -> None:

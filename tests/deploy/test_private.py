@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from atoll import spaces
 from atoll.clients import jobs
 from atoll.core import wire
@@ -71,3 +73,19 @@ def test_the_server_cannot_have_more_than_the_site_allows(tmp_path: Path) -> Non
     endless = {**TRAIN, "privacy": {**TRAIN["privacy"], "steps": 10**9}}
     assert "limits.steps allows 1,000,000" in ask(tmp_path, 4, endless)["error"]
     assert not SiteAccount(tmp_path).charged
+
+
+def test_what_is_wrong_with_a_site_s_rows_stays_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The text of a problem may quote a cell."""
+    (tmp_path / "rows.csv").write_text("age,label\n" + "61,ill\n62,well\n" * 5 + "Doe,ill\n")
+    node = SiteNode(Site(NAME, tmp_path / "rows.csv", tmp_path / "work"), lambda *_: DATA.client(NAME))
+
+    def answered(private: bool) -> str:
+        asked = {"data": {"name": "sites"}, "method": "fedavg", "private": private}
+        error: str = wire.decode(node.answer("hello", wire.encode(asked)))["error"]
+        return error
+
+    assert "Doe" in answered(False)
+    caplog.clear()
+    assert "Doe" not in answered(True) and "in the log of the site only" in answered(True)
+    assert "Doe" in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,25 @@ def test_a_line_that_is_taken_out_or_changed_is_noticed(tmp_path: Path) -> None:
         opened(tmp_path).records.refuse_missing(position)
     (tmp_path / FILE).write_text("".join(lines))
     opened(tmp_path).records.refuse_missing(position)
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after some bytes of a line; later there is space again."""
+    account = opened(tmp_path)
+    account.charge((1, "a", 0, "x"), TRAINING)
+    account.records.flush()
+    whole, position = (tmp_path / FILE).read_bytes(), account.records.position()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    account.charge((2, "a", 0, "x"), TRAINING)
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space left"):
+        disk.setattr(os, "fsync", full)
+        account.records.flush()
+    assert account.records.position() == position
+    account.charge((3, "a", 0, "x"), TRAINING)
+    account.records.flush()
+    lines = (tmp_path / FILE).read_bytes()
+    assert lines.startswith(whole) and lines.count(b"\n") == 2
+    opened(tmp_path).records.refuse_missing(account.records.position())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,6 +155,26 @@ def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:
     assert len(result["ledger"]["per_round"]) == result["rounds"]
 
 
+def test_without_an_account_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full: no task is started, and later the run ends as if nothing had happened."""
+    from atoll.federation import local
+    from atoll.privacy import records
+
+    whole = started(tmp_path / "whole", "fedavg", table(), FEDAVG, GIVEN)
+    begun: list[int] = []
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space left"):
+        disk.setattr(local.SerialTransport, "start", lambda self, envelope: begun.append(envelope.order))
+        disk.setattr(records, "os", SimpleNamespace(fsync=full, fstat=os.fstat, truncate=os.truncate))
+        started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
+    assert not begun
+    again = launch.resume(tmp_path / "run", data=table())
+    assert weights(again) == weights(whole) and again.result["privacy"] == whole.result["privacy"]
+
+
 @pytest.mark.deploy
 def test_derived_noise_spends_the_budget_and_not_more(tmp_path: Path) -> None:
     found = started(tmp_path / "run", "fedavg", table(), FEDAVG, {"epsilon": 4.0}).result["privacy"]
@@ -283,7 +306,8 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("no noise", "fedavg", FEDAVG, {**GIVEN, "noise": 0.01}, "privacy.noise = 0.01"),
     ("no count noise", "fedavg", FEDAVG, {**GIVEN, "count_noise": 0.01}, "privacy.count_noise = 0.01"),
     ("no clipping", "fedavg", FEDAVG, {**GIVEN, "clip": 1e-30}, "privacy.clip = 1e-30"),
-    ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.1}, "privacy.delta = 0.1: it must be below 1 / "),
+    ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.02}, r"privacy.delta = 0.02: it must be below 1 / 60 "),
+    ("no accounts of counts", "fedavg", FEDAVG, {"epsilon": 1e-9, "noise": 900.0, "clip": 1.0}, "counts would spend"),
     ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
     ("personal", "personal", {"rounds": 1}, GIVEN, "fitted to its rows, without noise"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,28 @@ def test_rows_per_class_are_drawn_once(tmp_path: Path) -> None:
     assert SiteAccount(tmp_path, 1.0, DELTA).labels("s", 20.0, lambda: [9, 9]) == [3, 4]
     assert account.epsilon(DELTA) == sum_epsilon({(20.0, 1.0): 1}, DELTA)
     assert "limits.epsilon" in account.labels("s", 2.0, lambda: [9, 9])
+
+
+def test_what_is_not_on_the_disk_did_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task, a reply or rows per class that could not be written are not known afterwards: they are no free ones."""
+    account = SiteAccount(tmp_path)
+    account.charge(work(1), "s", TRAINING)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        for failing in (
+            lambda: account.charge(work(2), "s", TRAINING),
+            lambda: account.answer(work(1)),
+            lambda: account.labels("s", 20.0, lambda: [3, 4]),
+        ):
+            with pytest.raises(OSError, match="No space left"):
+                failing()
+    assert account.charged == {work(1)} and not account.answered
+    assert account.labels("s", 20.0, lambda: [5, 6]) == [5, 6]
+    assert account.charge(work(2), "s", TRAINING) is None
+    again = SiteAccount(tmp_path)
+    assert again.charged == {work(1), work(2)} and again.epsilon(DELTA) == account.epsilon(DELTA)
+    assert again.epsilon(DELTA) == sum_epsilon({(2.0, 0.1): 40, (20.0, 1.0): 1}, DELTA)

@@ -77,7 +77,9 @@ class DataSettings(BaseModel):
         "official test set, 0.8, 0.2, 0",
     )
     blocks: Blocks | None = Field(
-        None, description="random, contiguous (order of time), by_class (time in a class), official"
+        None,
+        description="random (by class), shuffled (not by class), contiguous (order of time), "
+        "by_class (time in a class), official",
     )
     scale: Scale | None = Field(
         None,

@@ -16,7 +16,7 @@ from atoll.data.partition import MINIMUM, Indices, Partition
 from atoll.errors import DataError
 from atoll.rng import stream
 
-Blocks = Literal["random", "contiguous", "by_class", "official"]
+Blocks = Literal["random", "shuffled", "contiguous", "by_class", "official"]
 Shares = tuple[float, float, float]  # train, validation, test
 
 
@@ -63,6 +63,7 @@ def split(
 
     blocks:
         random      stratified: in every part a class has its share of rows, within one row (small clients: two)
+        shuffled    at random, whatever the classes: which part a row is in says nothing of any label
         contiguous  the client's rows in their order: the first block is for training, the next for validation, the last
                     for testing
         by_class    the same within every class: stratified, with only two boundaries per class of a time series
@@ -83,10 +84,12 @@ def split(
     rows = partition.rows[np.lexsort((partition.rows, owner))]
     if blocks == "contiguous":
         return rows, bounds
+    if blocks == "shuffled":
+        labels = np.zeros_like(labels)
     keys, offset = _draw(partition, names, seed)
     classed = np.lexsort((keys, labels[rows], owner))
     part = _stratify(partition, wanted, offset, owner)
-    if blocks == "random":
+    if blocks != "by_class":
         order = np.lexsort((keys[classed], part, owner))
         return rows[classed][order], bounds
     in_time = np.lexsort((rows, labels[rows], owner))

@@ -190,7 +190,8 @@ class SiteNode:
             require("privacy")
             answer["private"] = True
         try:
-            return answer | {"description": _describe(self.site, message["data"])}
+            with _reason_stays(private):
+                return answer | {"description": _describe(self.site, message["data"])}
         except DataError as problem:
             log.warning("atoll: %s", problem)
             return answer | {"error": str(problem)}
@@ -205,7 +206,8 @@ class SiteNode:
         refusal = None if limits is None else limits.check_privacy(noise is not None)
         if refusal is not None:
             raise SiteError(self._refused(refusal), code="limit-of-site")
-        prepared = _prepare_data(self.site, message)
+        with _reason_stays(noise is not None):
+            prepared = _prepare_data(self.site, message)
         federated = prepared.federated
         digest, shared = federated.digest(), self.site.share_labels and message["share_labels"]
         labels = list(federated.labels(self.site.name)) if shared else None
@@ -290,9 +292,11 @@ class SiteNode:
             )
         about = ("method", "job", "round", "number", "size")
         self._asked |= {key: message[key] for key in about} | {"tensors_bytes": _tensor_bytes(message["payload"])}
-        data = self._data_in(folder, message["preparation"])
+        private = work_of(outer, message)
+        with _reason_stays(private is not None):
+            data = self._data_in(folder, message["preparation"])
         kept = MemoryFolder(folder / "memory")
-        limits, order, private = self.site.limits, outer["order"], work_of(outer, message)
+        limits, order = self.site.limits, outer["order"]
         before = None if private is None else self._privacy().stored(private, folder)
         if before is not None:
             return {"error": self._refused(before)} if isinstance(before, str) else before
@@ -343,6 +347,23 @@ class SiteNode:
         text = f"site '{self.site.name}' refuses: {reason}"
         log.warning("atoll: %s", text)
         return text
+
+
+@contextmanager
+def _reason_stays(private: bool) -> Iterator[None]:
+    """Under `[privacy]` the server learns that a site's data cannot be used, but not why: the text may quote a cell."""
+    try:
+        yield
+    except (SiteError, OSError):
+        raise
+    except Exception as problem:
+        if not private:
+            raise
+        log.warning("atoll: %s", words(problem))
+        code = problem.code if isinstance(problem, DataError) else "site-data-unusable"
+        raise DataError(
+            f"its data cannot be used ({code}); under [privacy] the reason is in the log of the site only", code=code
+        ) from None
 
 
 def limited(limits: Limits, work: Callable[[], Result]) -> Result:

@@ -26,9 +26,10 @@ class Records:
         self._path, self._file = path, None
         self._chain: list[str] = []  # the digest after each line
         self._unwritten: list[str] = []
+        self._torn: int | None = None  # where the file ended before a write that failed
         if path is not None:
             self._read(path)
-            self._file = open(path, "ab")  # noqa: SIM115 (open as long as the account)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open as long as the account)
             sync_folder(path.parent)
 
     def add(self, line: Line) -> None:
@@ -38,12 +39,23 @@ class Records:
         self._unwritten.append(f'{text[:-1]},"chain":"{self._last}"}}\n')
 
     def flush(self) -> None:
-        """When this returns, all lines are on the disk."""
-        if self._file is not None and self._unwritten:
-            self._file.write("".join(self._unwritten).encode())
-            self._file.flush()
+        """When this returns, all lines are on the disk. If it raises an `OSError`, they are forgotten, and what they
+        stand for must not leave."""
+        lines, self._unwritten = self._unwritten, []
+        if self._file is None or not lines:
+            return
+        data = "".join(lines).encode()
+        try:
+            if self._torn is not None:
+                os.ftruncate(self._file.fileno(), self._torn)
+            self._torn = os.fstat(self._file.fileno()).st_size
+            while data:
+                data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
-        self._unwritten = []
+        except OSError:
+            del self._chain[-len(lines) :]
+            raise
+        self._torn = None
 
     def position(self) -> list[Any]:
         """How many lines there are, and the digest of all of them."""

@@ -15,17 +15,21 @@ LEAST_CLIP = 1e-6  # a shorter gradient is hardly more than rounding in float32
 # What leaves a client, or could be learnt of it, and is outside of every account.
 NOT_COVERED = (
     "the numbers of rows of each client and of its parts",
-    "the names of classes, columns and categories, and the way raw rows are prepared",
-    "which rows are training and which are validation rows: the split looks at the classes",
+    "the names of classes, columns and categories, the first day of columns of dates, and how raw rows are prepared",
     "how long a task takes, and that it fails",
     "other runs on the same rows, such as the search whose networks are trained again: what they spend adds up",
     "rounding: noise is drawn in floating point numbers",
 )
+SPLIT_BY_CLASS = "which rows are training and which are validation rows: data.blocks = {blocks!r} looks at the classes"
 SIMULATED = (
     "a checksum of all rows, in the manifest of the run directory",
+    "which client has which row: data.rows and most partitions look at the classes",
     "this is a simulation: anyone who knows the seed of the run can compute the noise",
 )
-AT_SITES = ("the generator of a site's noise begins at a random place, but it is not one made for cryptography",)
+AT_SITES = (
+    "the kind of problem, if a site's rows cannot be used, and the day on which its files were found to be changed",
+    "the generator of a site's noise begins at a random place, but it is not one made for cryptography",
+)
 
 Noise = Annotated[float, Field(ge=LEAST_NOISE)]
 

@@ -57,15 +57,15 @@ class SiteAccount:
             return None
         refusal = self._refusal(split, releases)
         if refusal is None:
-            self.charged.add(work)
             self._write({**work._asdict(), "split": split, "releases": list(releases)})
+            self.charged.add(work)
             self._add(split, releases)
         return refusal
 
     def answer(self, work: Work) -> None:
         """Write that the reply of this task is about to leave."""
-        self.answered.add(work)
         self._write(work._asdict())
+        self.answered.add(work)
 
     def labels(self, split: str, noise: float, draw: Callable[[], list[int]]) -> list[int] | str:
         """The rows per class with this noise, or why they stay here. They are drawn once: asked again, they are the
@@ -75,8 +75,9 @@ class SiteAccount:
             refusal = self._refusal(split, releases)
             if refusal is not None:
                 return refusal
-            found = self._labels[split, noise] = draw()
+            found = draw()
             self._write({"noise": noise, "labels": found, "split": split, "releases": releases})
+            self._labels[split, noise] = found
             self._add(split, releases)
         return self._labels[split, noise]
 
@@ -119,5 +120,6 @@ class SiteAccount:
         self._spent[split] = summed(self._spent.get(split, {}), releases)
 
     def _write(self, line: dict[str, Any]) -> None:
+        """What is in memory follows the disk: if this fails, the account is as before, and nothing leaves."""
         self._records.add(line)
         self._records.flush()

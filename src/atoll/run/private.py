@@ -26,6 +26,7 @@ from atoll.privacy.settings import (
     LEAST_NOISE,
     NOT_COVERED,
     SIMULATED,
+    SPLIT_BY_CLASS,
     PrivacySettings,
     refuse_statistics,
     with_earlier,
@@ -67,6 +68,7 @@ class PrivatePlan:
     clients: Sequence[ClientInfo]
     shares_labels: bool
     real: bool = False  # clients are real sites
+    blocks: str | None = None  # how each client's rows are split; None: by class
 
     @property
     def noise(self) -> Noise:
@@ -122,8 +124,14 @@ class PrivatePlan:
             for info in self.clients:
                 account.charge((0, info.name, 0, "labels"), [Release("train", self.settings.label_noise)])
             account.records.flush()
-        outside = (*NOT_COVERED, *(AT_SITES if self.real else SIMULATED))
-        return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}), outside)
+        return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}), self.outside)
+
+    @property
+    def outside(self) -> list[str]:
+        """What the account does not cover, in words."""
+        blocks, several = self.blocks or "random", any(info.sizes["validation"] for info in self.clients)
+        by_class = [SPLIT_BY_CLASS.format(blocks=blocks)] if several and blocks in ("random", "by_class") else []
+        return [*NOT_COVERED, *by_class, *(AT_SITES if self.real else SIMULATED)]
 
 
 def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
@@ -156,7 +164,7 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
     settings = settings.model_copy(update={"noise": gradients})
     counts = settings.count_noise or _derived("validation", work, engine.clients, settings, shares)
     settings = settings.model_copy(update={"count_noise": counts})
-    return PrivatePlan(settings, work, engine.clients, shares, engine.real)
+    return PrivatePlan(settings, work, engine.clients, shares, engine.real, engine.data.blocks)
 
 
 def _derived(
@@ -219,10 +227,10 @@ def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
             "for instance, [0.8, 0.2, 0.0], and leave out data.holdout_clients",
             code="privacy-test-rows",
         )
-    most = max(info.sizes["train"] for info in engine.clients)
+    most = max(sum(info.sizes.values()) for info in engine.clients)
     if settings.delta * most >= 1:
         raise ConfigError(
-            f"privacy.delta = {settings.delta:g}: it must be below 1 / {most} (training rows of a client), or a whole "
+            f"privacy.delta = {settings.delta:g}: it must be below 1 / {most} (rows of a client), or a whole "
             f"row may be revealed; set it to {0.1 / most:.1g} or less",
             code="privacy-delta",
         )
