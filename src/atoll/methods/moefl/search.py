@@ -350,14 +350,15 @@ class Moefl(Method[MoeflState]):
     def _within(self, drawn: Individual, rng: Generator) -> Individual:
         """The individual or, if it sends more than `max_connections`, another one: the first that does not, or the
         smallest of many."""
-        architecture, chromosome = drawn.model.architecture, drawn.chromosome
+        chromosome, architecture = drawn.chromosome, drawn.model.architecture
+        sent = sparse.uploaded(architecture)
         for _ in range(DRAWS):
-            if self.most is None or sparse.uploaded(architecture) <= self.most:
+            if self.most is None or sent <= self.most:
                 break
             other = sparse_genes.random_chromosome(self.config.network, rng)
             arch = architecture_of(self.config.network, self.schema, other, graph=int(rng.integers(2**31)))
-            if sparse.uploaded(arch) < sparse.uploaded(architecture):
-                architecture, chromosome = arch, other
+            if (less := sparse.uploaded(arch)) < sent:
+                chromosome, architecture, sent = other, arch, less
         if architecture is drawn.model.architecture:
             return drawn
         return Individual(chromosome, fresh(drawn.model.name, architecture, rng))

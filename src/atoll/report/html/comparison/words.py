@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from atoll.core.stopping import PATIENCE
 from atoll.report.comparison.fronts import leading, runs_of
 from atoll.report.comparison.rows import MEASURES, Comparison, Difference, Row
 from atoll.report.comparison.tables import SIGNIFICANT
@@ -18,7 +19,7 @@ BUDGETS: dict[str, Callable[[Any], str]] = {
     "rounds": lambda value: f"{value:,} rounds",
     "minutes": lambda value: f"{value:g} minutes",
     "accuracy": lambda value: f"a validation accuracy of {percent(value)}",
-    "plateau": lambda value: f"{value} rounds without progress",
+    "plateau": lambda value: f"{PATIENCE if value == 'auto' else value} rounds without progress",
 }
 SPENT = {"macs": "client_macs", "upload": "bytes_up"}
 
