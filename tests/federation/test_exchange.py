@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from atoll.federation.base import Federation
@@ -109,8 +110,11 @@ def test_failures_do_not_complete_a_quorum() -> None:
 
 
 def test_a_deadline_ends_an_exchange_before_its_quorum() -> None:
-    with federation(quorum=0.9, deadline=2.0) as found:
-        assert exchange(found, 1) == [(f"{B}1", 0)] and now(found) == 2 and found.busy == {A, C}
+    """In the first exchange it would be refused: nobody could ever meet it."""
+    with federation(quorum=0.9) as found:
+        assert len(exchange(found, 1)) == 3 and now(found) == 10
+        found.rules = replace(found.rules, deadline=2.0)
+        assert exchange(found, 2) == [(f"{B}2", 0)] and now(found) == 12 and found.busy == {A, C}
 
 
 def test_at_the_end_all_are_waited_for() -> None:

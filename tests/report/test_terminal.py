@@ -29,10 +29,15 @@ def test_progress_tells_round_error_and_bytes(kind: type[LiveProgress] | type[Pl
     bar.round_done(1, 3, {"error": 0.25}, Account(bytes_up=1_500_000, bytes_down=999), 1.0)
     bar.round_failed(2, f"all gone {EVIL}", 1, 3)
     bar.round_done(2, 3, {"error": 0.5}, Account(simulated_seconds=1234.4), 2.0)
-    bar.round_done(3, 3, {}, Account(), 3.0)
+    bar.round_done(3, 3, {}, Account(simulated_seconds=2.4), 3.0)
     bar.close()
     text = shown(screen)
-    assert "round 3/3" in text and "round 2 failed (1 of 3): all gone" in text and "\x1b[2J" not in text
+    assert (
+        "round 3/3" in text
+        and "2.40 virtual s" in text
+        and "round 2 failed (1 of 3): all gone" in text
+        and "\x1b[2J" not in text
+    )
     if kind is PlainProgress:
         lines = text.splitlines()
         assert lines[0] == "round 1/3  error 0.2500, up 1.5 MB, down 999 B  1 s"

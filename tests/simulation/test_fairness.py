@@ -61,5 +61,6 @@ def test_the_last_phase_waits_for_no_task_of_the_search(network: dict[str, Any],
         used = [(sent, arrived) for _, sent, _, _, _, arrived, fate in network_times["tasks"] if fate == "used"]
         assert {sent for sent, _ in used} == {event["round"]} and len(used) % 6 == 0
         assert max(arrived for _, arrived in used) == network_times["to"]
+        assert not any(task[-1] == "late" for task in network_times["tasks"]), "what comes later is of no use here"
     answered = {task[0] for event in last for task in event["simulation"]["tasks"]}
     assert len(answered) < 10, "others were still at work on the search"

@@ -306,8 +306,9 @@ class Federation:
         return self.rules.late
 
     def forget(self, reply: Reply) -> None:
-        """The method has discarded a late reply as stale."""
-        self.ledger.changed_its_mind(reply.task.client, "late", "stale")
+        """A late reply is discarded as stale. It may be of this round, but of an earlier exchange."""
+        was: Fate = "used" if reply.round == self.round else "late"
+        self.ledger.changed_its_mind(reply.task.client, was, "stale")
         self._clock.forget(reply)
 
     @property

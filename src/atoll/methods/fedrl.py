@@ -341,15 +341,15 @@ class FedRL(DartsSearch[FedRLState]):
     # -- P3: the found network, trained from scratch -------------------------------------------------------------------
 
     def _retrain(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[FedRLState, Metrics]:
-        for late in federation.receive(at_least=0):
-            if late.ok:
-                federation.forget(late)
         start: dict[str, Any] = state.found
         about: Metrics = {}
         if not start:
             cells, about = self._choice(state, federation, rng)
             start = {"architecture": self.derived(cells)}
         found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
+        for late in federation.receive(at_least=0):
+            if late.ok:
+                federation.forget(late)
         return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics | about
 
     def _choice(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[Genotype, Metrics]:

@@ -128,7 +128,7 @@ def estimated(found: Estimate, bandwidth: float | None, real: bool = False) -> I
         f"{most.messages:,} messages"
     )
     if total.simulated_seconds:
-        yield f"on the virtual network: {total.simulated_seconds:,.0f} s"
+        yield f"on the virtual network: {_seconds(total.simulated_seconds)} s"
     if real:
         messages = max(own.messages for own in clients.values())
         yield (
@@ -137,6 +137,11 @@ def estimated(found: Estimate, bandwidth: float | None, real: bool = False) -> I
         )
     if bandwidth is not None:
         yield f"at {bandwidth:g} Mbit/s for each client: {found.transfer(bandwidth * 1e6 / 8):,.1f} s of transfer"
+
+
+def _seconds(value: float) -> str:
+    """Of fast networks a whole run takes seconds."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _set_aside(number: int, client: str, reason: str) -> str:
@@ -152,7 +157,7 @@ class _RoundInWords:
     def __call__(self, metrics: dict[str, Any], total: Account) -> str:
         if "error" in metrics:
             self._error = f"error {metrics['error']:.4f}"
-        virtual = f", {total.simulated_seconds:,.0f} virtual s" if total.simulated_seconds else ""
+        virtual = f", {_seconds(total.simulated_seconds)} virtual s" if total.simulated_seconds else ""
         return f"{self._error}, up {amount(total.bytes_up)}, down {amount(total.bytes_down)}{virtual}"
 
 

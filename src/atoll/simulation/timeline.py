@@ -39,9 +39,9 @@ class Timeline:
         self._rows[order] = [reply.task.client, reply.round, *times, "failed"]
 
     def forget(self, reply: Reply) -> None:
-        """A late reply was thrown away as stale."""
-        for row in self._rows.values():
-            if row[:2] == [reply.task.client, reply.round] and row[FATE] == "late":
+        """A late reply was thrown away as stale: of those of its client and round the one that came last."""
+        for row in reversed(self._rows.values()):
+            if row[:2] == [reply.task.client, reply.round] and row[FATE] in ("used", "late"):
                 row[FATE] = "stale"
                 return
 

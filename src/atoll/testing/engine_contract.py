@@ -83,6 +83,28 @@ class EngineContract:
             total = federation.ledger.total().replies
             assert total["used"] + total["late"] == 5
 
+    def test_an_exchange_ends_with_its_quorum_and_late_replies_are_dropped_or_used(self) -> None:
+        """By the engine's rules, the same for every method. A client that is not done is busy and is not asked."""
+        if not self.interrupts:
+            return
+        data = made_table(clients=3)
+        *quick, slow = data.names
+        with self.federation(data, SEED) as federation:
+            list(federation.map([_task(name, "echo", value=0) for name in data.names]))  # the engine has started
+            for number, late in ((1, "drop"), (3, "use")):
+                federation.rules = ExchangeRules(quorum=0.6, late=late)  # type: ignore[arg-type]
+                federation.begin(number)
+                tasks = [_task(name, "dawdle", seconds=0.6 * (name == slow), value=name) for name in data.names]
+                found = list(federation.collect(tasks, takes_late=True))
+                assert [reply.task.client for reply in found] == quick and federation.busy == {slow}
+                federation.begin(number + 1)
+                while federation.busy or len(found) == len(quick):
+                    asked = [_task(name, "echo", value=name) for name in quick if name not in federation.busy]
+                    found += federation.collect(asked, 0, takes_late=True, participating=3)
+                assert sum(reply.task.client == slow for reply in found) == (late == "use")
+            total = federation.ledger.total().replies
+            assert (total["late"], total["stale"]) == (1, 1)
+
     def test_older_rounds_come_first(self) -> None:
         data = made_table(clients=2)
         with self.federation(data, SEED) as federation:

@@ -14,11 +14,15 @@ from pydantic import TypeAdapter
 from atoll.config import Experiment, resolve, settings_table
 from atoll.data import Federated
 from atoll.federation.base import Federation
+from atoll.federation.exchange import ExchangeRules
 from atoll.federation.local import local_federation
 from atoll.methods import find_method
 from atoll.run.loop import Loop
 from atoll.run.metrics import KINDS
 from atoll.run.reader import Run, load
+from atoll.simulation.links import Link, Links
+from atoll.simulation.network import VirtualTime
+from atoll.simulation.settings import SimulationSettings
 from atoll.store import RunDirectory
 from atoll.testing.data import made_table
 from atoll.testing.scripted import FaultyTransport, StrictTransport
@@ -105,6 +109,20 @@ class MethodContract:
         assert run is not None and run.finished
         assert run.result["ledger"]["replies"]["failed"] > 0
 
+    def test_it_takes_a_quorum_and_counts_late_replies_only_if_it_can_use_them(self, tmp_path: Path) -> None:
+        """On the virtual network, where one client takes three times as long as the others."""
+        method = find_method(self.method)
+        if method.centralised:
+            return
+        names = self.data().names
+        links = Links({name: Link(speed=1e9 if name == names[1] else 3e9) for name in names}, "")
+        rules = ExchangeRules(quorum=1 - 1 / len(names), late=method.late[0])
+        run = self.run(tmp_path / "run", clock=VirtualTime(SimulationSettings(), links, 1), rules=rules)
+        assert run is not None and run.finished
+        replies = run.result["ledger"]["replies"]
+        assert replies["late"] == 0 if method.late == ("drop",) else replies["late"] + replies["stale"] > 0
+        assert min(replies.values()) >= 0
+
     def test_only_wire_bytes_are_exchanged(self, tmp_path: Path, tmp_path_factory: TempPathFactory) -> None:
         """Payloads, memory and state survive the wire: running on decoded copies changes nothing."""
 
@@ -160,8 +178,9 @@ class MethodContract:
         stop_after: int | None = None,
         again: bool = False,
         prepare: Any = None,
+        **engine: Any,
     ) -> Run | None:
-        """One run in `folder`; None if it was stopped early."""
+        """One run in `folder`, by an engine with these options; None if it was stopped early."""
         from atoll.errors import Paused
 
         experiment, data = self.experiment(seed), self.data()
@@ -175,7 +194,7 @@ class MethodContract:
             if again
             else RunDirectory.create(folder, "", {"method": self.method}, data.preparation)
         )
-        with directory, local_federation(data, seed, workers) as federation:
+        with directory, local_federation(data, seed, workers, **engine) as federation:
             if prepare is not None:
                 prepare(federation)
             loop = Loop(method, lambda client: data.preparation, seed, settings.rounds, 3, federation, directory)
