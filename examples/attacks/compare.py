@@ -1,4 +1,5 @@
-"""Runs federated averaging on scikit-learn's digits with an attack, without and with protection; prints test errors.
+"""Runs federated averaging on scikit-learn's digits with an attack, without and with protection; prints test errors,
+and the validation errors that the server was told.
 
 Each file beside this one is one attack: `python examples/attacks/flip.py`. A run takes a few seconds.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,8 @@ PLAIN: dict[str, Any] = {"client_weights": "rows", "strikes": 0}
 ROBUST: dict[str, Any] = {"models": "trimmed_mean", "trim": 0.25, "clip": 2.0, "fitness": "median"}
 
 
-def test_error(robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, workers: int) -> tuple[float, int]:
-    """The test error of the recommended network, and how many replies were rejected."""
+def errors(robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, workers: int) -> tuple[float, float, int]:
+    """Test error and told error of the recommended network, and how many replies were rejected."""
     settings: dict[str, Any] = {"robust": robust, "data": {"clients": CLIENTS}}
     if rules:
         settings["faults"] = {"rule": rules}
@@ -26,7 +28,8 @@ def test_error(robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, w
         out = Path(folder) / "run"
         run = atoll.search("fedavg", "digits", out=out, rounds=ROUNDS, seed=seed, workers=workers, settings=settings)
         rejected = sum(event["ledger"]["replies"]["rejected"] for event in run.rounds)
-        return run.candidate("high")["test"]["test_error"], rejected
+        found = run.candidate("high")
+        return found["test"]["test_error"], found["objectives"]["error"], rejected
 
 
 def compare(title: str, *rules: dict[str, Any], workers: int = 0) -> None:
@@ -38,7 +41,11 @@ def compare(title: str, *rules: dict[str, Any], workers: int = 0) -> None:
         "attack, robust": (ROBUST, list(rules)),
     }
     for name, (robust, found) in cases.items():
-        results = [test_error(robust, found, seed, workers) for seed in SEEDS]
-        errors = ", ".join(f"{error:.3f}" for error, _ in results)
-        print(f"  {name:18} test error {errors}; rejected replies {', '.join(str(number) for _, number in results)}")
+        results = [errors(robust, found, seed, workers) for seed in SEEDS]
+        test, told, rejected = zip(*results, strict=True)
+        print(f"  {name:18} test error {_listed(test)}; told {_listed(told)}; rejected replies {rejected}")
         sys.stdout.flush()
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.3f}" for value in values)

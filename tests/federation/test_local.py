@@ -138,6 +138,18 @@ def test_a_hung_client_costs_its_deadline_and_its_process(workers: Federation) -
     assert len(processes(workers) & before) == 1
 
 
+@pytest.mark.soak
+def test_a_hung_client_delays_a_round_by_its_deadline_and_less_than_a_second(workers: Federation) -> None:
+    list(workers.map([task(name, "echo", value=0) for name in DATA.names]))  # the workers have started
+    workers.rules = ExchangeRules(deadline=3.0)
+    try:
+        start = time.monotonic()
+        replies = list(workers.map([task(ONE, "dawdle", seconds=600, value=0), task(DATA.names[1], "echo", value=1)]))
+        assert 3 <= time.monotonic() - start < 4 and [reply.ok for reply in replies] == [False, True]
+    finally:
+        workers.rules = ExchangeRules()
+
+
 def test_after_the_deadline_a_serial_engine_starts_nothing_more() -> None:
     """The clock starts with the second task, because workers may have to start before the first."""
     with local_federation(DATA, 1, 0, deadline=1.0) as federation:

@@ -39,8 +39,8 @@ def made(method: str) -> Any:
 class Spy(Transport):
     """Notes what comes back, and spoils the replies of one client if it is told to."""
 
-    def __init__(self, inner: Transport, bad: str | None = None) -> None:
-        self.inner, self.window, self.bad = inner, inner.window, bad
+    def __init__(self, inner: Transport, bad: str | None = None, silent: bool = False) -> None:
+        self.inner, self.window, self.bad, self.silent = inner, inner.window, bad, silent
         self.envelopes: dict[int, Envelope] = {}
         self.payloads: dict[int, Payload] = {}
         self.spoiled = 0
@@ -59,6 +59,8 @@ class Spy(Transport):
         if envelope.task.client != self.bad or envelope.task.test_evaluation:
             return outcome
         self.spoiled += 1
+        if self.silent:
+            return Outcome(outcome.order, error="asleep")
         rng = stream(1, "spoiled", outcome.order)
         # With one client out of five and groups of two or three there may be nobody to compare with.
         bad = spoiled(outcome.payload, envelope.task.returns, rng, compared=False)
@@ -71,7 +73,7 @@ class Spy(Transport):
         self.inner.close()
 
 
-def played(method: str, folder: Path, bad: str | None = None) -> tuple[Spy, list[list[int]], Any]:
+def played(method: str, folder: Path, bad: str | None = None, silent: bool = False) -> tuple[Spy, list[list[int]], Any]:
     """A golden run on five clients: what was replied, the orders of the tasks of each exchange, and the run."""
     data, exchanges = made(method), []
     experiment = resolve({"method": method, "data": {"name": "in-memory"}, method: SETTINGS[method]})
@@ -80,7 +82,7 @@ def played(method: str, folder: Path, bad: str | None = None) -> tuple[Spy, list
         local_federation(data, 1, 0) as federation,
         RunDirectory.create(folder, "", {}, data.preparation) as directory,
     ):
-        spy = Spy(federation.transport, bad)
+        spy = Spy(federation.transport, bad, silent)
         federation.transport = spy
         federation.robust = federation.robust.model_copy(update={"strikes": 0})
         collect = federation.collect
@@ -142,7 +144,15 @@ def test_some_bad_replies(method: str, tmp_path: Path) -> None:
 
 
 def test_a_run_with_a_client_that_breaks_every_rule(tmp_path: Path) -> None:
+    """It ends with the bits of a run in which this client says nothing."""
     check_run("fedavg", tmp_path)
+    _, _, silent = played("fedavg", tmp_path / "silent", made("fedavg").names[2], silent=True)
+    assert found(silent) == found(load(tmp_path / "run"))
+
+
+def found(run: Any) -> Any:
+    weights = [run.load_model(candidate["id"]).weights.whole_digest() for candidate in run.result["candidates"]]
+    return [event["metrics"] for event in run.rounds], weights
 
 
 def check_run(method: str, folder: Path) -> int:

@@ -79,12 +79,12 @@ SMALL: dict[str, tuple[int, list[str]]] = {
     "fedavg": (6, []),
     "personal": (6, ["personal.shared=3"]),
     "nevofed": (5, ["nevofed.population=12"]),
-    "realtime": (5, ["realtime.population=3", "realtime.widths=[8, 8]"]),
+    "realtime": (5, ["realtime.population=3", "realtime.channels=[4, 8]"]),
     "moefl": (4, ["moefl.fitness_rounds=2", "moefl.population=3", "moefl.epochs=1"]),
     "decnas": (5, [*SEARCHES["decnas"][2][1:]]),
     "fedrl": (6, ["fedrl.channels=2", "fedrl.cells=1", "fedrl.batch=8", "fedrl.warmup=2", "fedrl.retrain=1"]),
     "fednas": (3, ["fednas.channels=2", "fednas.cells=1", "fednas.retrain=1"]),
-    "offline": (4, ["offline.generations=2", "offline.population=3", "offline.widths=[8, 8]"]),
+    "offline": (4, ["offline.generations=2", "offline.population=3", "offline.channels=[4, 8]"]),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from atoll.rng import Generator, stream
 from atoll.run import launch
 from atoll.run.reader import load
 from atoll.testing import made_table
+from programs import loaded  # noqa: F401 (a fixture)
+from programs import run as run_command
 from refusals import refused
 
 DATA = made_table(clients=4)
@@ -80,6 +83,28 @@ def test_a_broken_file_is_one_line(
     with pytest.raises(RunDamaged, match=name):
         run = load(path)
         _ = run.problems, repr(run), run.recommended
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("result.json", '"picks": [', '"picks": [[],'),
+        ("result.json", '"clients": {', '"clients": {"x": 5,'),
+        ("preparation.json", '"classes": [', '"classes": 5, "x": ['),
+    ],
+)
+@pytest.mark.usefixtures("loaded")
+def test_a_file_that_was_edited_by_hand_is_one_line_on_the_command_line(
+    tmp_path: Path, finished: Path, name: str, old: str, new: str
+) -> None:
+    """JSON of another form, without a digest in the file itself."""
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    text = re.sub(r',\s*"digest": "[0-9a-f]*"', "", (path / name).read_text())
+    assert old in text
+    (path / name).write_text(text.replace(old, new))
+    ended = run_command("show", path, *(["--classes"] if name == "preparation.json" else []))
+    assert ended.code == 4 and ended.err.count("\n") == 1 and name in ended.err and "file-damaged" in ended.err
 
 
 def test_a_symbolic_link_is_not_written_through(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import typer
 from atoll.cli import data, federation, inspect, pages, run
 from atoll.cli.console import DataDir, Json, complain, out_console, tell, tell_json
 from atoll.cli.watching import INTERRUPTED
-from atoll.errors import AtollError, ConfigError
+from atoll.core.messages import one_line
+from atoll.errors import AtollError, ConfigError, RunDamaged
 from atoll.extras import missing_extra
 
 app = typer.Typer(
@@ -122,3 +123,25 @@ def main() -> None:
             f"{problem.filename or 'file system'}: {problem.strerror or problem}; free space or choose another folder"
         )
         sys.exit(ConfigError.exit_code)
+    except Exception as problem:
+        damaged = _damaged(sys.argv[1:])
+        if damaged is None:
+            raise
+        kind = type(problem).__name__
+        complain(f"{damaged} ({kind}: {one_line(str(problem))}); restore the file from a copy [file-damaged]")
+        sys.exit(RunDamaged.exit_code)
+
+
+def _damaged(words: list[str]) -> str | None:
+    """Says which file of a run that the command names was changed, if one was: then a failure is no fault of Atoll."""
+    from atoll.run.reader import load
+    from atoll.store.integrity import listed_files
+
+    for path in (Path(word) for word in words):
+        try:
+            found = load(path).unverified_files
+        except (AtollError, OSError, ValueError):
+            continue
+        if found:
+            return f"{path}: {listed_files(found)} changed, or not checked by this version, and cannot be used"
+    return None

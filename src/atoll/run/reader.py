@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from atoll.errors import RunDamaged, RunDirectoryError, nearest
 from atoll.run.accounts import client_problems, clients_so_far, network_problems
+from atoll.store.checkpoints import recorded_digests
 from atoll.store.directory import SCHEMA, reconfigured
 from atoll.store.files import read_file
 from atoll.store.integrity import changed_files, checked_lines, listed_files, unsealed
@@ -115,6 +116,14 @@ class Run:
         if last is not None and (not file.exists() or checked_lines(read_file(file), file)[1] != last):
             found.append("events.jsonl")
         return found
+
+    @property
+    def unverified_files(self) -> list[str]:
+        """Files that are not as this run has written them, or whose content nothing vouches for."""
+        if self.finished:
+            own = [] if "digest" in json.loads(read_file(self.path / "result.json")) else ["result.json"]
+            return own + self.changed_files
+        return changed_files(self.path, recorded_digests(self.path / "checkpoints"), reconfigured(self.path))
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from atoll.store.lock import Lock, lock_run
 from atoll.store.models import Model, save_model
 
 SCHEMA = 3  # of the files of a run directory; the manifest, the result and the pointers carry it
-EVENTS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # it may be a pipe
+EVENTS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 RECONFIGURED = "reconfigured.json"
 RETAINED_SNAPSHOTS = 8  # model files of this many snapshots remain, because a reader may be about to open them
 INCOMPLETE_START = {
@@ -221,7 +221,11 @@ def reconfigured(path: Path) -> dict[str, str]:
 
 
 def _refuse_links(path: Path) -> None:
-    """Nothing is written through a symbolic link in place of a run directory or of one of its folders or files."""
+    """Nothing is written through a symbolic link in place of a run directory or of one of its folders or files, or to a
+    pipe or device in place of the log."""
+    log = path / "events.jsonl"
+    if log.exists() and not log.is_symlink() and not log.is_file():
+        raise RunDamaged(f"{log}: it is no ordinary file; restore it from a copy", code="file-unreadable")
     for place in (path, *(path / name for name in ("models", "checkpoints", "journal", "events.jsonl"))):
         if place.is_symlink():
             raise RunDirectoryError(
