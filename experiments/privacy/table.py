@@ -64,6 +64,8 @@ def rows(outcomes: Iterable[Outcome]) -> list[Row]:
         errors, spent = [one.error for one in own], [one.spent for one in own if one.spent is not None]
         deviation = statistics.stdev(errors) if len(errors) > 1 else None
         seeds = [one.seed for one in own]
+        if len(set(seeds)) < len(seeds):
+            sys.exit(f"{method}, epsilon {budget(epsilon)}: two runs of one seed, among {seeds}; name one of them")
         found.append(Row(method, epsilon, seeds, statistics.mean(errors), deviation, max(spent, default=None)))
     return sorted(found, key=lambda row: (-row.epsilon, row.mean))
 

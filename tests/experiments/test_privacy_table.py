@@ -36,6 +36,12 @@ def test_a_row_per_method_and_budget() -> None:
     ]
 
 
+def test_two_runs_of_one_seed_are_refused() -> None:
+    """They have other settings: a mean over them is none over seeds."""
+    with pytest.raises(SystemExit, match="two runs of one seed"):
+        table.rows([outcome("a", 8.0, 1, 0.1), outcome("a", 8.0, 1, 0.2)])
+
+
 def test_a_difference_within_the_deviation_is_named() -> None:
     close = [outcome("a", 1.0, 1, 0.10), outcome("a", 1.0, 2, 0.20), outcome("b", 1.0, 1, 0.16)]
     assert "no basis" in table.winners(table.rows(close))[0]
