@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -186,6 +186,20 @@ def test_a_closing_phase_must_leave_rounds_to_search() -> None:
         RealtimeConfig(rounds=9, finish=0.99)
     assert RealtimeConfig(rounds=40, finish=0.4).closing == 16 and RealtimeConfig(rounds=1, finish=0.4).closing == 0
     assert SCHEMA.outputs == 2
+
+
+@pytest.mark.parametrize("search", ["evolution", "random"])
+def test_networks_that_are_drawn_are_within_the_limit(search: Literal["evolution", "random"]) -> None:
+    """For parents and for random search. Half of all keys of three blocks of width 4 have more MACs than that."""
+    settings = {"population": 8, "widths": [4, 4, 4], "search": search}
+    free = realtime(**settings)._drawn(stream(1, "draw"))
+    method = realtime(**settings, max_macs=sorted(realtime(**settings).cost(key).macs for key in free)[3])
+    parents = method._drawn(stream(1, "draw"))
+    assert all(over == 0 for over in method.excess(parents))  # type: ignore[union-attr]
+    assert any(over > 0 for over in method.excess(free)) and len(set(map(tuple, parents))) == 8  # type: ignore[union-attr]
+    if search == "random":
+        drawn = method.offspring(parents, [], stream(2, "draw"))
+        assert all(over == 0 for over in method.excess(drawn))  # type: ignore[union-attr]
 
 
 def test_networks_beyond_a_limit_are_not_picked() -> None:

@@ -54,6 +54,7 @@ from atoll.training import calibration
 from atoll.training.metrics import Objective, objective_error
 
 POPULATION = 10  # the paper's N
+DRAWS = 200  # of a key at random until it is within `max_macs`; then the cheapest of them
 COSTS = ("macs", "params", "upload_bytes", "latency")
 
 Key = list[int]
@@ -134,7 +135,7 @@ class ChoiceSearch(Method[StateT]):
                 "data.split: no client has validation rows, and the search evaluates networks on them; add some",
                 code="no-validation-rows",
             )
-        return [list(key) for key in choice.random_keys(self.population, choice.blocks(self.architecture), rng)]
+        return self._drawn(rng)
 
     def participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         """Line 14: m = C * K clients."""
@@ -145,7 +146,7 @@ class ChoiceSearch(Method[StateT]):
         """Lines 10-12: bred on the keys' bits. Before anything is measured the tournament is a coin flip."""
         settings = self.config
         if settings.search == "random":
-            return [list(key) for key in choice.random_keys(self.population, len(parents[0]), rng)]
+            return self._drawn(rng)
         rank, crowding = None, None
         if objectives:
             rank, crowding = nsga2.rank_and_crowding(objectives, self.excess(parents))
@@ -160,6 +161,19 @@ class ChoiceSearch(Method[StateT]):
             mutation=settings.mutation,
         )
         return [list(choice.from_bits(row)) for row in bits]
+
+    def _drawn(self, rng: Generator) -> list[Key]:
+        """A population of keys at random, each drawn again until it is within `max_macs`."""
+        blocks, limit = choice.blocks(self.architecture), self.config.max_macs
+        keys = [list(key) for key in choice.random_keys(self.population, blocks, rng)]
+        for place in range(0 if limit is None else len(keys)):
+            for _ in range(DRAWS):
+                if self.cost(keys[place]).macs <= limit:
+                    break
+                other = list(choice.random_keys(1, blocks, rng)[0])
+                if other not in keys and self.cost(other).macs < self.cost(keys[place]).macs:
+                    keys[place] = other
+        return keys
 
     def excess(self, keys: Sequence[Key]) -> Array | None:
         """By which share each network exceeds `max_macs`: constraint domination, beyond the paper. None: no limit."""

@@ -12,8 +12,8 @@ tuning and the same client cost.
 | `fine-tuned`| personal networks: federated averaging, then each client goes on alone                           |
 
 A rival gets as many rounds as the client MACs of the search with its seed pay for, where there is one. Only `random`
-gets the rounds of the search instead: networks that are drawn are larger than those that are bred, so that it may cost
-its clients more than the search, which favours it. What each rival has cost is listed.
+gets the rounds of the search instead, because the cost of a round depends on the networks that are drawn. What each
+rival has cost is listed.
 
 The learning rate of a rival is chosen from a grid by validation error, on the first seed with a third of the rounds;
 the cost of the grid is listed, outside the budget. Where clients have no validation rows, the runs of the grid, and
