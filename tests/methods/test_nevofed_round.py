@@ -22,14 +22,14 @@ from atoll.errors import ConfigError, DataError, Paused
 from atoll.federation.local import local_federation
 from atoll.methods.nevofed import clients as nevofed
 from atoll.methods.nevofed import search as nevofed_search
-from atoll.methods.nevofed.refinement import tuning_of
+from atoll.methods.nevofed.refinement import soft_psi, tuning_of
 from atoll.methods.nevofed.search import NEvoFed, NEvoFedConfig
 from atoll.rng import stream
 from atoll.testing import made_table
 from atoll.training.metrics import weighted_f1
 from refusals import refused
 
-ISLANDS: dict[str, Any] = {"keep": "last", "refine": 0.0, "polish": 0.0}  # the paper's search
+ISLANDS: dict[str, Any] = {"keep": "last", "patience": 0, "refine": 0.0, "polish": 0.0}  # the paper's search
 
 
 def method(data: Federated, **settings: Any) -> NEvoFed:
@@ -288,6 +288,34 @@ def test_the_best_by_psi_of_all_rounds_is_kept() -> None:
             assert metrics["psi"] == pytest.approx(max(seen))
         assert state.falling == 2 or state.round == 9, "the islands stop after two rounds without a higher psi"
         assert np.array_equal(server._global(state, federation), state.top[0])
+
+
+def test_a_best_that_few_clients_have_measured_is_not_kept() -> None:
+    """At home it is right about all rows. Of four clients two are not most of them, three are."""
+    server = method(made_table(clients=4), keep="best")
+    perfect, poor = np.array([[3, 0], [0, 3]]), np.array([[1, 2], [2, 1]])
+    replies: dict[str, Any] = {"a": {"genome": np.zeros(1, np.uint8), "confusion": perfect}}
+    with local_federation(made_table(clients=4), 1, 0) as federation:
+        before = server.init(federation, stream(1, "init"))
+        for visits, psi in (([], -1.0), ([poor], -1.0), ([poor, poor], (1 + 1 / 3 + 1 / 3) / 3)):
+            after = server._with_top(before, replies, {"a": visits}, 4, federation)
+            assert after.top_psi == pytest.approx(psi) and after.falling == 0
+
+
+def test_soft_psi_is_the_fitness_of_the_settings() -> None:
+    """Accuracy of probabilities: the trace of the soft counts, as a share of the rows."""
+    data = made_table(clients=2)
+    server = method(data, refine=1.0, fitness="accuracy")
+    with local_federation(data, 1, 0) as federation:
+        federation.begin(1)
+        island = new_island(server.settings, lambda population: np.zeros(len(population)), stream(1))
+        psi, _ = soft_psi(server, island.population, federation.clients(), federation)
+    each = []
+    for name in data.names:
+        x, y = data.client(name).part("train")
+        soft = soft_confusions(island.population, x, y, server.reading)
+        each.append(np.trace(soft, axis1=1, axis2=2) / soft.sum(axis=(1, 2)))
+    assert psi == pytest.approx(np.mean(each, axis=0))
 
 
 def test_phases_follow_each_other_and_polish_only_improves() -> None:

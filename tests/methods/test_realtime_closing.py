@@ -151,6 +151,7 @@ def test_a_longer_run_goes_on_from_the_population_and_finishes_again() -> None:
     ("closed", "rounds", "phases"),
     [
         (3, 12, "ssf"),  # after the closing phase: three more rounds, of which one finishes
+        (3, 10, "f"),  # a single one trains the finished picks further: no unfinished network takes their place
         (2, 12, "sssf"),  # in the middle of it: what is left of the plan is given up
         (0, 12, "ssffff"),  # before it: eight rounds of the search, four of closing, from the beginning
     ],

@@ -129,9 +129,12 @@ def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Ru
     problems = [next(outcomes) for _ in range(4)]
     assert [one.name for one in problems] == ["standard", "like-high", "like-knee", "logistic"]
     assert all(one.problem and one.without == (poor.path,) and not one.runs for one in problems)
+    names = [one.name for one in rivals_of(search)]
+    assert "like-knee" in names and "knee" in search.candidate("high")["picks"], "Knee of this search is High"
     assert not (tmp_path / "out").exists(), "what is left out is said before anything is trained"
-    first = next(outcomes)
+    first, *others = outcomes
     assert first.name == "standard" and [run.manifest["seed"] for run in first.runs] == [2], "seed 2 has this rival"
+    assert [one.name for one in others] == ["like-high", "logistic", "random"], "without `like-high` for the second time"
 
 
 def test_regularisers_are_those_of_the_search(tmp_path: Path) -> None:
@@ -216,6 +219,7 @@ def test_the_standard_of_moefl_appears_twice(tmp_path: Path) -> None:
     rich = Edited(run, budget=10**9)
     found = {one.name: one for one in rivals_of(rich, wanted=["standard", "paper"])}
     assert found["standard"].rate is None and found["paper"].rate == 0.1
+    assert [one.raw["retrain"]["schedule"] for one in found.values()] == ["cosine", "decay"]
     networks = [one.raw["retrain"]["networks"][name] for name, one in found.items()]
     assert networks[0] == networks[1] and networks[0]["hidden"] == [200, 200]
     (logistic,) = rivals_of(rich, wanted=["logistic"])

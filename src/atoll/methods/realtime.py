@@ -111,8 +111,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
         segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
         state = replace(state, begun=segment.begun, planned=segment.planned)
         closing = self.config.closing_of(segment.rounds)
-        if segment.begun:  # what a longer run adds has both phases, where it adds two rounds
-            closing = min(segment.rounds - 1, max(1, closing))
+        if segment.begun:  # what a longer run adds ends with a closing phase; a single round is one
+            closing = max(1, min(segment.rounds - 1, closing))
         if state.round >= segment.planned - closing and state.objectives:
             return self._closing_round(state, closing, federation, rng)
         return self._search_round(state, federation, rng)

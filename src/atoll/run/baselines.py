@@ -4,7 +4,7 @@ tuning and the same client cost.
 | rival       | what it is                                                                                       |
 |-------------|--------------------------------------------------------------------------------------------------|
 | `standard`  | the standard network of the search's kind, by federated averaging                                |
-| `paper`     | moefl: the same at the learning rate of its paper, 0.1, without any choice                        |
+| `paper`     | moefl: the same at the learning rate of its paper, 0.1 in every round, without any choice         |
 | `like-high` | the same at the width that needs no more MACs than the search's High; `like-knee` likewise       |
 | `logistic`  | tables: logistic regression                                                                      |
 | `random`    | the same search with networks that are drawn, not bred, where the method has that                |
@@ -162,7 +162,8 @@ class _Rivals:
     def paper(self) -> Rival | None:
         if self.run.manifest["method"] != "moefl":
             return None
-        return replace(self.averaged("paper", self.standard), rate=PAPER_RATE)
+        rival = self.averaged("paper", self.standard)
+        return replace(rival, raw=merge(rival.raw, {"retrain": {"schedule": "decay"}}), rate=PAPER_RATE)
 
     def like(self, name: str, pick: str) -> Rival | None:
         """The standard network at the largest width that needs no more MACs than a pick of the search."""
@@ -403,6 +404,8 @@ def run_rivals(
     for name in dict.fromkeys(name for own in made.values() for name in own):
         found = {seed: made[search.path].get(name) for seed, search in searches.items()}
         possible = {seed: one for seed, one in found.items() if one is not None and not one.problem}
+        if name == "like-knee" and not wanted and all(_knee_is_high(made[searches[seed].path]) for seed in possible):
+            continue  # it would be `like-high` once more
         if possible:
             tuned, rate = _rate(next(iter(possible.values())), rates, out, data_dir, watch)
             runs = [
@@ -411,6 +414,12 @@ def run_rivals(
                 for run in sweep(one.experiment(rate), [seed], out / name, data_dir=data_dir, watch=watch)
             ]
             yield RivalRuns(name, tuned, runs)
+
+
+def _knee_is_high(rivals: Mapping[str, Rival]) -> bool:
+    """Whether `like-knee` is the network of `like-high`."""
+    high, knee = (rivals[name].raw["retrain"]["networks"][name] for name in ("like-high", "like-knee"))
+    return bool(high == knee)
 
 
 def _rate(

@@ -159,8 +159,9 @@ class Run:
         entry = self._entries().get(self.recommended) if self.finished else None
         return found if entry is None else found + network_problems(entry, self.recommended, self.classes)
 
-    def candidate(self, pick: str) -> dict[str, Any]:
-        """The entry of `result.json` of a network, by one of its picks or its name."""
+    def candidate(self, pick: str | None = None) -> dict[str, Any]:
+        """The entry of `result.json` of a network, by one of its picks or its name; without one, the recommended."""
+        pick = pick or self.recommended
         entries = self._entries()
         if pick not in entries:
             raise RunDirectoryError(f"{self.path}: no network '{pick}'; {nearest(pick, entries)}", code="unknown-pick")
@@ -169,21 +170,22 @@ class Run:
     def _entries(self) -> dict[str, dict[str, Any]]:
         return {name: c for c in self.result["candidates"] for name in (c["id"], *c["picks"])}
 
-    def predict(self, rows: Any, pick: str = "high", *, statistics: Any = None, **options: str) -> Answers:
+    def predict(self, rows: Any, pick: str | None = None, *, statistics: Any = None, **options: str) -> Answers:
         """The class of each raw row and its probabilities (scores, if the network has no softmax).
 
+        Without a `pick`, here and in what follows, by the network that the method recommends.
         `rows` is a DataFrame, a list of dicts, an array, or a path: CSV, Parquet, array file, image, folder of images.
         Options are those of `Predictor`.
         """
         return self.predictor(pick, statistics=statistics)(rows, **options)
 
-    def predictor(self, pick: str = "high", *, statistics: Any = None) -> Predictor:
+    def predictor(self, pick: str | None = None, *, statistics: Any = None) -> Predictor:
         """The trained network of a pick, ready to answer raw rows many times. `statistics`: see `Predictor`."""
         from atoll.export.predictor import Predictor
 
         return Predictor(self.load_model(pick), statistics)
 
-    def export(self, path: str | Path, pick: str = "high", *, statistics: Any = None) -> Exported:
+    def export(self, path: str | Path, pick: str | None = None, *, statistics: Any = None) -> Exported:
         """Write the network of a pick to a file that needs no Atoll: .onnx, .pt2, .safetensors, or .py (evolved ones).
 
         Beside it: the preparation of raw rows (JSON), a model card and, for ONNX, a program that answers raw rows.
@@ -192,10 +194,11 @@ class Run:
 
         return export(self.load_model(pick), Path(path), self.facts(pick), statistics)
 
-    def facts(self, pick: str) -> CardFacts:
+    def facts(self, pick: str | None = None) -> CardFacts:
         """What a model card says of a pick."""
         from atoll.export.card import CardFacts
 
+        pick = pick or self.recommended
         about, done = self.manifest, self.rounds
         result = self.result if self.finished else {}
         found = self._entries().get(pick, {}) if self.finished else {}
@@ -213,14 +216,14 @@ class Run:
             privacy=result.get("privacy", {}),
         )
 
-    def model(self, pick: str = "high") -> torch.nn.Module:
+    def model(self, pick: str | None = None) -> torch.nn.Module:
         """The trained network of a pick, as an ordinary torch module that works on a batch or on a single row or image.
 
         It takes prepared rows; `predict` takes raw ones.
         """
         return self.load_model(pick).module()
 
-    def load_model(self, pick: str = "high") -> Model:
+    def load_model(self, pick: str | None = None) -> Model:
         """The trained network of a pick as architecture and arrays, without building a module."""
         for _ in range(ATTEMPTS):
             weights = self._weights_of(pick)
@@ -230,12 +233,13 @@ class Run:
                 continue
         raise RunDamaged(f"{self.path}: {weights} is missing", code="file-missing")
 
-    def weights_file(self, pick: str) -> Path:
+    def weights_file(self, pick: str | None = None) -> Path:
         """The file with the trained weights of a pick."""
         return self.path / self._weights_of(pick)
 
-    def _weights_of(self, pick: str) -> str:
+    def _weights_of(self, pick: str | None) -> str:
         """The relative path of a pick's weights, from the result or, before the end, from the current snapshots."""
+        pick = pick or self.recommended
         if self.finished:
             by_pick = {name: entry["weights"] for name, entry in self._entries().items()}
         elif (self.path / "models" / "current.json").exists():

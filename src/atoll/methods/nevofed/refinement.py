@@ -12,7 +12,7 @@ from atoll.algorithms.neat.coding import encode
 from atoll.algorithms.neat.expression import expressed
 from atoll.algorithms.neat.polish import Polish
 from atoll.algorithms.neat.population import Population
-from atoll.algorithms.neat.scoring import Readout
+from atoll.algorithms.neat.scoring import Fitness, Readout
 from atoll.algorithms.neat.settings import NeatSettings
 from atoll.core import checks
 from atoll.core.messages import TaskSize
@@ -29,6 +29,7 @@ class Server(Protocol):
 
     settings: NeatSettings
     reading: Readout
+    fitness: Fitness
 
     def payload(self) -> Payload: ...
 
@@ -38,7 +39,7 @@ class Server(Protocol):
 def soft_psi(
     server: Server, population: Population, clients: Sequence[ClientInfo], federation: Federation
 ) -> tuple[Array, Array]:
-    """The mean over clients of the weighted F1 of each genome's probabilities, and all clients' counts together."""
+    """The mean over clients of each genome's fitness, of its probabilities, and all clients' counts together."""
     genomes = [population[place] for place in range(len(population))]
     codes = [encode(one, server.settings.inputs, server.settings.outputs) for one in genomes]
     payload = server.payload() | {"genomes": codes}
@@ -51,7 +52,7 @@ def soft_psi(
         macs = len(population.source) * rows
         tasks.append(Task(f"soft:{info.name}", info.name, SOFT, payload, macs, returns, size=size))
     found = [reply.payload["soft"] for reply in federation.collect(tasks, what="soft counts")]
-    return psi_of([scoring.weighted_f1(counts) for counts in found], federation), np.sum(found, axis=0)
+    return psi_of([server.fitness(counts) for counts in found], federation), np.sum(found, axis=0)
 
 
 def psi_of(fitness: Sequence[Array] | Array, federation: Federation) -> Array:

@@ -139,7 +139,7 @@ class NEvoFed(Method[NEvoFedState]):
         )
         metrics = self._metrics(replies) | {"clients": len(replies), "stayed": stayed, "failed": failed}
         if self._scores_guests:
-            new = self._with_top(new, replies, visits, federation)
+            new = self._with_top(new, replies, visits, len(chosen), federation)
             metrics["psi"] = new.top_psi
         return new, metrics
 
@@ -261,11 +261,16 @@ class NEvoFed(Method[NEvoFedState]):
         state: NEvoFedState,
         replies: Mapping[str, Payload],
         visits: Mapping[str, list[Array]],
+        participating: int,
         federation: Federation,
     ) -> NEvoFedState:
-        """With the genome of the highest psi so far: its mean fitness at home and on the clients it visited."""
-        bests = {name: own["genome"] for name, own in replies.items()}
-        each = {name: self.fitness(np.array([own["confusion"], *visits[name]])) for name, own in replies.items()}
+        """With the genome of the highest psi so far: its mean fitness at home and on the clients it visited. At home
+        alone every best looks good, so only those count that most of the participating clients have measured."""
+        known = {name: own for name, own in replies.items() if 2 * (1 + len(visits[name])) > participating}
+        if not known:
+            return state
+        bests = {name: own["genome"] for name, own in known.items()}
+        each = {name: self.fitness(np.array([own["confusion"], *visits[name]])) for name, own in known.items()}
         psi = {name: float(psi_of(found, federation)) for name, found in each.items()}
         leader = max(sorted(psi), key=lambda name: psi[name])
         if psi[leader] <= state.top_psi:
