@@ -38,8 +38,8 @@ def test_a_set_that_many_clients_hold_is_written_once() -> None:
     cache = ClientCache()
     for client in ("ann", "bob"):
         cache.take(client, {"first": 4, "second": 8})
-    sizes = {"first": 4, "second": 8}
-    assert cache.to_plain() == {"sets": [["first", "second"]], "clients": {"ann": [0], "bob": [0]}, "sizes": sizes}
+    tensors = [["first", 4], ["second", 8]]
+    assert cache.to_plain() == {"tensors": tensors, "sets": [[0, 1]], "clients": {"ann": [0], "bob": [0]}}
 
 
 def test_what_was_saved_goes_on_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from atoll.core.messages import Payload
 
 LIMIT = 256_000_000  # bytes that a client holds, unless its last two tasks need more
-MOST = 16  # tasks of which a client holds the tensors
+MOST = 16  # tasks of which a client holds the tensors: looking through more of them takes milliseconds a task
 
 Held = tuple[frozenset[str], ...]  # the tensors of a client's last tasks, the newest last
 
@@ -40,19 +40,22 @@ class ClientCache:
         self.held.pop(client, None)
 
     def to_plain(self) -> Payload:
-        """Each set once, and the numbers of those that each client holds."""
+        """Each tensor and each set once, and the numbers of those that each client holds."""
         numbers: dict[frozenset[str], int] = {}
         clients = {
             name: [numbers.setdefault(digests, len(numbers)) for digests in held] for name, held in self.held.items()
         }
         self.sizes = {digest: self.sizes[digest] for digests in numbers for digest in sorted(digests)}
-        return {"sets": [sorted(digests) for digests in numbers], "clients": clients, "sizes": dict(self.sizes)}
+        places = {digest: place for place, digest in enumerate(self.sizes)}
+        sets = [sorted(places[digest] for digest in digests) for digests in numbers]
+        return {"tensors": [[digest, size] for digest, size in self.sizes.items()], "sets": sets, "clients": clients}
 
     @classmethod
     def from_plain(cls, plain: Payload) -> ClientCache:
-        sets = [frozenset(digests) for digests in plain["sets"]]
+        digests = [digest for digest, _ in plain["tensors"]]
+        sets = [frozenset(digests[place] for place in places) for places in plain["sets"]]
         held = {name: tuple(sets[number] for number in numbers) for name, numbers in plain["clients"].items()}
-        return cls(held, dict(plain["sizes"]))
+        return cls(held, dict(plain["tensors"]))
 
     def _bytes(self, digests: Iterable[str]) -> int:
         return sum(self.sizes[digest] for digest in digests)
