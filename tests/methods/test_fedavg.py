@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import atoll
+from atoll import spaces
 from atoll.core.messages import Payload, Schema, Task, Tensors
 from atoll.data import Federated
 from atoll.errors import ArchitectureError, ConfigError, TooFewReplies
@@ -234,6 +235,9 @@ def test_a_last_batch_of_one_row_never_breaks_batch_norm() -> None:
 def test_auto_fits_the_data() -> None:
     table = FedAvgConfig(rounds=1).fitted(made_table().schema, 4)
     assert (table.model, table.hidden, table.widths) == ("mlp", [64, 32], None)
+    logistic = FedAvgConfig(rounds=1, hidden=[]).fitted(SCHEMA, 2)
+    network = FedAvg(logistic, SCHEMA).architecture
+    assert logistic.hidden == [] and spaces.cost(network).params == (SCHEMA.shape[0] + 1) * SCHEMA.outputs
     images = FedAvgConfig(rounds=1).fitted(made_images(side=16).schema, 4)
     assert (images.model, images.hidden) == ("convnet", None) and len(images.widths or []) == 6
 

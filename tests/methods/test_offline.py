@@ -121,6 +121,15 @@ def test_high_and_knee_are_trained_from_scratch_and_go_on_from_round_to_round() 
     assert found[0].objectives["error"] == pytest.approx(0.1)
 
 
+def test_the_rate_of_the_final_training_may_fall_to_zero() -> None:
+    """A cosine over its four rounds."""
+    federation, method, after = Script(SIX_AND_TWO), offline(schedule="cosine", rounds=6), FRONT
+    for _ in range(4):
+        after, _ = step(method, after, federation)
+    shares = [(1 + np.cos(np.pi * done / 4)) / 2 for done in range(4)]
+    assert [task.payload["lr"] for task in federation.sent("train")[::4]] == pytest.approx([0.1 * s for s in shares])
+
+
 def test_picks_are_made_again_after_the_final_training() -> None:
     """The cheaper network ends with the lower error: it is High and Knee, and the other is neither."""
     correct = {"22": 5, "10": 9}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from atoll import spaces
 from atoll.api import retrain, search
 from atoll.config import resolve
 from atoll.core.messages import Payload, Task, Tensors
@@ -121,7 +122,11 @@ def test_networks_of_every_kind_of_search(tmp_path: Path) -> None:
             if pick != "standard":
                 own = {"lr": float(rate)} if rate else {}
                 assert candidate["architecture"] == run.load_model(pick).architecture | own
-    standard = load(tmp_path / "moefl-again").load_model("standard").architecture
+    again = load(tmp_path / "moefl-again")
+    for one in again.result["candidates"]:
+        full = one["architecture"] | {"epsilon": 10**9}
+        assert one["objectives"]["executed_macs"] == spaces.cost(full).macs >= one["objectives"]["macs"]
+    standard = again.load_model("standard").architecture
     full = {"space": "sparse", "epsilon": 10**9, "graph": 0}
     assert standard == full | {"model": "mlp", "input": [6], "classes": 3, "hidden": [200, 200]}
 

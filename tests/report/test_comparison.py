@@ -15,7 +15,8 @@ from atoll.errors import ConfigError, RunDirectoryError
 from atoll.report.comparison.boxes import draw_boxes
 from atoll.report.comparison.output import plain_comparison
 from atoll.report.comparison.rows import compare_runs
-from atoll.report.comparison.tables import markdown, spread
+from atoll.report.comparison.tables import markdown, sections, spread
+from atoll.report.figures.canvas import short
 from atoll.run.sweep import seeds_from
 from refusals import refused
 
@@ -73,6 +74,18 @@ def test_a_row_for_each_pick_and_each_rival(tmp_path: Path) -> None:
     assert "| found knee | 3 | +5.00 | +5.00 to +5.00 |  | too few seeds (8 needed) |" in text
     assert "| a | 0.8000 ± 0.1000 | 0.4000 ± 0.0000 | 0.6000 ± 0.0000 |" in text
     assert "| clients won | 1 | 0 | 1 |" in text
+
+
+def test_what_sparse_networks_execute_stands_beside_their_connections(tmp_path: Path) -> None:
+    sparse, dense = (candidate(name, 0.1, {}, ["high"]) for name in ("sparse", "dense"))
+    macs = dense["objectives"]["macs"]
+    sparse["objectives"]["executed_macs"] = 8 * macs
+    write_run(tmp_path / "sparse", "moefl", 1, sparse)
+    write_run(tmp_path / "dense", "fedavg", 1, dense)
+    networks = sections(compare_runs([tmp_path / "sparse", tmp_path / "dense"]))[0]
+    place = networks.columns.index("executed")
+    assert [row[place] for row in networks.rows] == [short(8 * macs), short(macs)]
+    assert "executed" not in sections(compare_runs([tmp_path / "dense"]))[0].columns
 
 
 def test_differences_are_tested_seed_by_seed_from_eight_seeds_on(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Ru
     assert not (tmp_path / "out").exists(), "what is left out is said before anything is trained"
     first, *others = outcomes
     assert first.name == "standard" and [run.manifest["seed"] for run in first.runs] == [2], "seed 2 has this rival"
-    assert [one.name for one in others] == ["like-high", "logistic", "random"], "without `like-high` for the second time"
+    assert [one.name for one in others] == ["like-high", "logistic", "random"], "without `like-high` again"
 
 
 def test_regularisers_are_those_of_the_search(tmp_path: Path) -> None:

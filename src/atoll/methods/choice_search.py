@@ -166,7 +166,9 @@ class ChoiceSearch(Method[StateT]):
         """A population of keys at random, each drawn again until it is within `max_macs`."""
         blocks, limit = choice.blocks(self.architecture), self.config.max_macs
         keys = [list(key) for key in choice.random_keys(self.population, blocks, rng)]
-        for place in range(0 if limit is None else len(keys)):
+        if limit is None:
+            return keys
+        for place in range(len(keys)):
             for _ in range(DRAWS):
                 if self.cost(keys[place]).macs <= limit:
                     break

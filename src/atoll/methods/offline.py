@@ -20,13 +20,13 @@ stand in the events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from atoll.algorithms import nsga2
-from atoll.clients import FederatedModel, LocalTraining, calibrated_each
+from atoll.clients import FederatedModel, calibrated_each
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
@@ -59,6 +59,8 @@ class OfflineConfig(ChoiceConfig):
 
     rounds: int = Field(ge=2)  # generations and rounds of the final training together
     generations: int | None = Field(default=None, ge=1)
+    # Of the learning rate of the final training; cosine, beyond the paper: from lr to 0 over its rounds.
+    schedule: Literal["decay", "cosine"] = "decay"
 
     @model_validator(mode="after")
     def _rounds_are_left(self) -> Self:
@@ -217,15 +219,9 @@ class Offline(ChoiceSearch[OfflineState]):
         rng: Generator,
     ) -> tuple[OfflineState, Metrics]:
         settings = self.config
-        training = LocalTraining(
-            settings.epochs,
-            settings.batch,
-            settings.lr,
-            settings.decay,
-            settings.momentum,
-            server_momentum=settings.server_momentum,
-            extras=settings.extras(),
-        )
+        training = self.final_training(settings.rounds - settings.searching, settings.lr)
+        if settings.schedule == "decay":
+            training = replace(training, cosine=0, decay=settings.decay)
         rounds_done = state.round - settings.searching
         models = self._finalists(state, rng)
         trained, values, counted = self.train_finalists(models, training, rounds_done, participating, federation)

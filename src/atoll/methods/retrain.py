@@ -44,6 +44,7 @@ from atoll.methods.base import (
     TrainingConfig,
 )
 from atoll.rng import stream
+from atoll.spaces.sparse import space as sparse
 from atoll.store.weights import found_weights
 
 LARGEST = 10**9  # weights of a network: no machine that trains federations of them has room for more
@@ -203,6 +204,8 @@ class Retrain(Method[RetrainState]):
             objectives = {"error": row.get("error", row.get("test_error", 1.0))}
             objectives |= {key: row[key] for key in ("test_error", "connections") if key in row}
             objectives |= {"macs": cost.macs, "params": cost.params, "upload_bytes": cost.bytes}
+            if one.architecture["space"] == "sparse":
+                objectives["executed_macs"] = sparse.executed_macs(one.architecture)
             # Each is a pick by its own name; where one is called `high`, that name is taken.
             picks = [one.name, *(["high"] if one.name == best and "high" not in rows else [])]
             candidates.append(Candidate(one.name, one.architecture, objectives, picks, one.whole(), statistics))

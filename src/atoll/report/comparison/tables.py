@@ -41,10 +41,11 @@ def markdown(found: Comparison) -> str:
 
 
 def _networks(found: Comparison) -> Section:
-    columns = ["network", "seeds", "test error", "weighted F1", "MACs", "weights", "hidden nodes"]
-    rows = []
+    """Of sparse networks MACs are connections; what is executed stands beside them where the two differ."""
+    columns = ["network", "seeds", "test error", "weighted F1", "MACs", "executed", "weights", "hidden nodes"]
+    rows, masked = [], not all(math.isnan(row.mean("executed_macs")) for row in found.rows)
     for row in found.rows:
-        f1 = row.values("f1")
+        f1, executed = row.values("f1"), row.mean("executed_macs")
         rows.append(
             [
                 row.name,
@@ -52,6 +53,7 @@ def _networks(found: Comparison) -> Section:
                 percents(row.values("error")),
                 "" if any(map(math.isnan, f1)) else spread(f1),
                 _amount(row.mean("macs")),
+                _amount(row.mean("macs") if math.isnan(executed) else executed) if masked else "",
                 _amount(row.mean("params")),
                 "" if math.isnan(row.mean("hidden")) else f"{row.mean('hidden'):.1f}",
             ]
