@@ -39,8 +39,8 @@ from atoll.methods.base import (
     Schema,
     Tensors,
 )
+from atoll.methods.choice_config import ChoiceConfig
 from atoll.methods.choice_search import (
-    ChoiceConfig,
     ChoiceSearch,
     Key,
     key_from_name,

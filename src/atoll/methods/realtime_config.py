@@ -10,7 +10,7 @@ from atoll.algorithms.aggregation import Average
 from atoll.algorithms.sampling import participants
 from atoll.errors import ConfigError
 from atoll.methods.base import Schema
-from atoll.methods.choice_search import POPULATION, ChoiceConfig
+from atoll.methods.choice_config import POPULATION, ChoiceConfig
 
 
 class RealtimeConfig(ChoiceConfig):

@@ -28,7 +28,7 @@ import numpy as np
 from atoll import spaces
 from atoll.algorithms.neat import scoring
 from atoll.algorithms.neat.coding import GenomeBytes, GenomeLimits, decode, encode, to_json
-from atoll.algorithms.neat.expression import expressed, structure, used_inputs
+from atoll.algorithms.neat.expression import expressed, structure
 from atoll.algorithms.neat.island import (
     Island,
     new_island,
@@ -55,7 +55,8 @@ from atoll.methods.base import (
     Task,
     Tensors,
 )
-from atoll.methods.nevofed.clients import EVALUATE, IMPORTANCE, UPDATE, WELCOME, island_check
+from atoll.methods.nevofed.clients import EVALUATE, UPDATE, WELCOME, island_check
+from atoll.methods.nevofed.importance import importance
 from atoll.methods.nevofed.refinement import psi_of, soft_metrics, soft_psi, tuning_of
 from atoll.methods.nevofed.settings import NEvoFedConfig
 from atoll.spaces import genome
@@ -154,14 +155,14 @@ class NEvoFed(Method[NEvoFedState]):
         test = self._evaluate(codes, federation.test_holders(), "test", federation, test_evaluation=True)
         validation = self._evaluate(codes, federation.clients(), "validation", federation, test_evaluation=True)
         best = self._candidate("global", ["high", "global"], codes[0], psi[0], 0, validation, test)
-        found = [replace(best, about={"importance": self._importance(codes[0], federation.test_holders(), federation)})]
+        found = [replace(best, about={"importance": importance(self, codes[0], federation.test_holders(), federation)})]
         infos = {info.name: info for info in federation.test_holders()}
         for place, name in enumerate(names, start=1):
             own = [{name: counts[name]} if name in counts else counts for counts in (validation, test)]
             label = f"personal-{name}"
             personal = self._candidate(label, [label], codes[place], psi[place], place, *own)
             holders = [infos[name]] if name in infos else []
-            about = {"importance": self._importance(codes[place], holders, federation)} if holders else {}
+            about = {"importance": importance(self, codes[place], holders, federation)} if holders else {}
             found.append(replace(personal, owner=name, about=about))
         return found
 
@@ -363,33 +364,6 @@ class NEvoFed(Method[NEvoFedState]):
         ]
         replies = federation.collect(tasks, 0 if test_evaluation else min(1, len(tasks)), f"{part} counts")
         return {reply.task.client: reply.payload["confusions"] for reply in replies}
-
-    def _importance(self, code: Array, holders: Sequence[ClientInfo], federation: Federation) -> dict[str, float]:
-        """Permutation importance of each feature used: how much the mean fitness on these clients' test rows falls when
-        the feature's values are shuffled among a client's rows. For the report, and not charged to the search."""
-        used = used_inputs(expressed(self.genome(code)))
-        repeats, square = self.config.importance_repeats, (self.reading.classes, self.reading.classes)
-        tasks = [
-            Task(
-                f"importance:{info.name}",
-                info.name,
-                IMPORTANCE,
-                self.payload() | {"genome": code, "features": used, "repeats": repeats},
-                returns={
-                    "confusions": checks.CountArray((len(used), *square), info.sizes["test"] * repeats, each=1),
-                    "confusion": checks.CountArray(square, info.sizes["test"]),
-                },
-                test_evaluation=True,
-            )
-            for info in holders
-            if used and repeats and info.sizes["test"]
-        ]
-        falls = [
-            self.fitness(reply.payload["confusion"][None]) - self.fitness(reply.payload["confusions"])
-            for reply in federation.collect(tasks, minimum=0)
-        ]
-        values = np.mean(falls, axis=0).tolist() if falls else []
-        return {str(place): value for place, value in zip(used, values, strict=False)}
 
     # -- metrics and what is retained ----------------------------------------------------------------------------------
 
