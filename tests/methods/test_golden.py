@@ -54,7 +54,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "decnas": PRUNING | {"groups": 2},
     "netadapt": PRUNING,
     "retrain_central": {"rounds": 3, "networks": {"full": {"space": "fixed", "model": "mlp", "hidden": [8]}}},
-    "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8},
+    "offline": {"rounds": 4, "generations": 2, "population": 3, "widths": [6, 4], "batch": 8, "schedule": "decay"},
     "fedrl": {"rounds": 5, "warmup": 2, "retrain": 1, "channels": 2, "cells": 3, "batch": 8},
     "fednas": {"rounds": 2, "retrain": 1, "channels": 2, "cells": 1, "batch": 100},
 }
