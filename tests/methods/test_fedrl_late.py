@@ -11,12 +11,10 @@ import pytest
 from atoll.algorithms import reinforce
 from atoll.algorithms.aggregation import GradientMean, clip_gradient
 from atoll.core.messages import Payload, Task, Tensors
-from atoll.errors import TooFewReplies
 from atoll.federation.transport import Outcome
 from atoll.methods.fedrl import FedRL, FedRLState, _Received
 from atoll.rng import stream
 from methods.late_clients import SCHEMA, LateFederation, answering, federation_of, make, play
-from refusals import refused
 
 BIAS = "head.0.bias"  # every sub-model has it
 
@@ -281,17 +279,6 @@ def test_the_moving_average_of_the_search_starts_anew_even_without_a_reply() -> 
     warm, _ = play(method, federation)
     assert len(warm.recent) == 1
     assert method._update(warm, _Received(GradientMean()), "search", stream(1)).recent == []
-
-
-def test_late_replies_to_the_search_are_told_of_when_the_found_network_is_trained() -> None:
-    method = make(rounds=2, retrain=1)
-    federation = federation_of({"one": 1.0, "two": 1.0, "late": 2.0}, quorum=0.6)
-    federation.held = {"late"}
-    state, _ = play(method, federation)
-    federation.held = set()
-    with refused(TooFewReplies, "too-few-replies"):  # these clients know nothing but gradients
-        play(method, federation, state)
-    assert federation.ledger.current.replies["stale"] == 1 and federation.ledger.current.replies["late"] == 0
 
 
 # -- replies that nobody asked for -------------------------------------------------------------------------------------
