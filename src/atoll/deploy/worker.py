@@ -60,7 +60,9 @@ def serve(listener: socket, node: SiteNode, facts: Mapping[str, str]) -> None:
                 kind, frame = worker_socket.receive(connection), worker_socket.receive(connection)
                 if kind is not None and frame is not None:
                     worker_socket.send(connection, b"")
-                    worker_socket.send(connection, answer(node, facts, versions, kind.decode(errors="replace"), bytes(frame)))
+                    worker_socket.send(
+                        connection, answer(node, facts, versions, kind.decode(errors="replace"), bytes(frame))
+                    )
     os._exit(0)  # an orderly end would wait for the task
 
 
