@@ -25,7 +25,8 @@ from atoll.algorithms.aggregation import Average, GradientMean, Mean, PartialMea
 from atoll.algorithms.robust import RobustGradient, RobustMean
 from atoll.core.ledger import Fate, Ledger
 from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task, Tensors
-from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
+from atoll.federation.clock import Clock, RealTime
+from atoll.federation.dispatcher import Dispatcher
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard

@@ -28,7 +28,7 @@ from atoll.data.loading import settle
 from atoll.errors import AtollError, ConfigError, WireError
 from atoll.federation import executor
 from atoll.federation.base import Federation
-from atoll.federation.dispatcher import Clock
+from atoll.federation.clock import Clock
 from atoll.federation.engines import Engine, Request
 from atoll.federation.exchange import ExchangeRules
 from atoll.federation.executor import TaskEncoder, perform, stream_name, words
