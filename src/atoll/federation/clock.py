@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
@@ -47,9 +48,13 @@ class Clock(Protocol):
         """Each of these orders in turn, as soon as it is done; after `limit` seconds the rest are failures."""
         ...
 
-    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        """Clients that have not finished all their tasks."""
+    def at_work(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        """The tasks that their clients have not finished, by their orders."""
         ...
+
+    def limit(self, dispatcher: Dispatcher, orders: Collection[int], seconds: float) -> None:
+        """Give these tasks up if they are not answered within so many seconds, also when nobody waits for them any
+        more. Tasks that have just been entered are not started yet."""
 
     def forget(self, reply: Reply) -> None:
         """The method has discarded a late reply as stale."""
@@ -68,6 +73,10 @@ class RealTime:
 
     holds_back = False
     tests_take_no_time = False
+
+    def __init__(self) -> None:
+        self._limits: dict[int, float] = {}  # tasks that are given up: after how many seconds
+        self._ends: dict[int, float] = {}  # when, by the machine's clock
 
     def begin(self, dispatcher: Dispatcher, tried: int) -> None:
         """A round that is tried again is the same round."""
@@ -92,22 +101,37 @@ class RealTime:
         if dispatcher.replayed:
             dispatcher.feed()
             return
+        dispatcher.feed()
+        self._expire(dispatcher)
         end = time.monotonic() + limit
         while not enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}):
             dispatcher.feed()
             left = end - time.monotonic()
             if left <= 0:
                 break
-            dispatcher.collect(left)
-        if enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}) or not enough.expires:
-            dispatcher.feed()
+            dispatcher.collect(min(left, self._expire(dispatcher)))
+        dispatcher.feed()
+        dispatcher.collect(0)
+
+    def _expire(self, dispatcher: Dispatcher) -> float:
+        """Give up tasks whose time is over; the seconds until that of another one is. A task's time begins with the
+        first wait after it was sent: an engine may have to start its processes first."""
+        if not self._limits:
+            return math.inf
+        now = time.monotonic()
+        self._ends = {order: self._ends.get(order, now + own) for order, own in self._limits.items()}
+        if min(self._ends.values()) <= now:
             dispatcher.collect(0)
-            return
-        for order in sorted(set(enough.counted) & {*dispatcher.waiting, *dispatcher.working}):
-            dispatcher.give_up(order, f"no reply within {limit:g} s")
+        for order in sorted(order for order, end in self._ends.items() if end <= now):
+            if order in dispatcher.waiting or order in dispatcher.working:
+                dispatcher.give_up(order, f"no reply within {self._limits[order]:g} s")
+        in_progress = {*dispatcher.waiting, *dispatcher.working}
+        self._limits = {order: own for order, own in self._limits.items() if order in in_progress}
+        return min((self._ends[order] - now for order in self._limits), default=math.inf)
 
     def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
         dispatcher.feed(streaming=True)  # before the clock starts: an engine may have to start its processes first
+        self._expire(dispatcher)
         end = time.monotonic() + limit
         for order in orders:
             while order not in dispatcher.done:
@@ -118,11 +142,14 @@ class RealTime:
                         dispatcher.give_up(order, f"no reply within {limit:g} s")
                     break
                 dispatcher.feed(streaming=True)
-                dispatcher.collect(left)
+                dispatcher.collect(min(left, self._expire(dispatcher)))
             yield order
 
-    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        return frozenset(task.client for task in self.in_flight(dispatcher).values())
+    def at_work(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        return self.in_flight(dispatcher)
+
+    def limit(self, dispatcher: Dispatcher, orders: Collection[int], seconds: float) -> None:
+        self._limits |= dict.fromkeys(orders, seconds)
 
     def forget(self, reply: Reply) -> None:
         pass
@@ -131,7 +158,8 @@ class RealTime:
         return {}
 
     def snapshot(self) -> Payload:
-        return {}
+        """Limits begin again: how long a run was interrupted is nothing that its clients are to blame for."""
+        return {"limits": [list(item) for item in sorted(self._limits.items())]}
 
     def restore(self, snapshot: Payload) -> None:
-        pass
+        self._limits = dict(snapshot["limits"])

@@ -51,7 +51,7 @@ class Dispatcher:
         self.ledger = ledger
         self.round = 0
         self.cache = ClientCache()
-        self.last_send: set[int] = set()
+        self.last_send: dict[int, str] = {}  # orders and clients
         self.waiting: dict[int, Envelope] = {}  # sent, not started
         self.working: dict[int, Envelope] = {}  # started, no outcome yet
         self.done: dict[int, Reply] = {}  # arrived, not delivered
@@ -82,6 +82,11 @@ class Dispatcher:
             self._journal.end(self._calls)
 
     @property
+    def orders(self) -> int:
+        """How many tasks were ever sent: the order of the next one."""
+        return self._orders
+
+    @property
     def replayed(self) -> bool:
         """Whether the method saw the end of this call before a kill: only what the journal has may arrive."""
         return self._journal is not None and self._journal.ended(self._calls)
@@ -90,7 +95,7 @@ class Dispatcher:
 
     def enter(self, tasks: Sequence[Task]) -> list[int]:
         """The orders of these tasks, which are the last send from now on."""
-        self.last_send = set()
+        self.last_send = {}
         orders = [self._enter(task) for task in tasks]
         if self._guard is not None:
             self._guard.account.records.flush()  # before anything is started, so before anything leaves
@@ -99,7 +104,7 @@ class Dispatcher:
     def _enter(self, task: Task) -> int:
         """Register a task: its order, its stream's number, its bytes, and what its client holds from now on."""
         order, self._orders = self._orders, self._orders + 1
-        self.last_send.add(order)
+        self.last_send[order] = task.client
         number = self._numbers.get(task.client, 0)
         self._numbers[task.client] = number + 1
         sizes = wire.tensor_sizes(task.payload)
@@ -232,7 +237,7 @@ class Dispatcher:
         self.done[order] = reply
 
     def deliver(self, order: int) -> Reply:
-        self.last_send.discard(order)
+        self.last_send.pop(order, None)
         reply = self.done.pop(order)
         if reply.ok and not reply.task.test_evaluation:
             self.ledger.counted("used" if reply.round == self.round else "late", reply.task.client)

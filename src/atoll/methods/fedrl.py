@@ -132,8 +132,7 @@ class FedRL(DartsSearch[FedRLState]):
         phase = self.config.phase(state.round)
         if phase == "final":
             return self._retrain(state, federation, rng)
-        everyone, busy = federation.clients(), federation.busy
-        asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
+        everyone, asked = federation.clients(), federation.available()  # a client does one task at a time
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         replies = federation.collect(tasks, minimum=0, takes_late=True, participating=len(everyone))
         received = _Received(federation.gradient_mean())
@@ -344,12 +343,10 @@ class FedRL(DartsSearch[FedRLState]):
         start: dict[str, Any] = state.found
         about: Metrics = {}
         if not start:
+            federation.new_phase()
             cells, about = self._choice(state, federation, rng)
             start = {"architecture": self.derived(cells)}
         found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
-        for late in federation.receive(at_least=0):
-            if late.ok:
-                federation.forget(late)
         return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics | about
 
     def _choice(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[Genotype, Metrics]:
