@@ -362,7 +362,14 @@ class FedRL(DartsSearch[FedRLState]):
             path = darts.sub_model(self.supernet, darts.path_key(own))
             models.append(FederatedModel(f"choice-{number}", path, state.weights.slice(darts.names(path))))
         objective = self.config.objective
-        counts = count_correct(federation, models, federation.clients(), "validation", confusion=objective != "error")
+        counts = count_correct(
+            federation,
+            models,
+            federation.clients(),
+            "validation",
+            confusion=objective != "error",
+            same_clients=True,
+        )
         errors = [counts[model.name].error(objective) for model in models]
         best = int(np.argmin(errors))
         return cells[best], {"choice_errors": errors, "chosen": best}
