@@ -67,13 +67,16 @@ class EngineSettings(BaseModel):
     sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected
     wait: float = Field(default=180.0, gt=0)  # flower: seconds that are waited for a site that is not connected
 
-    def rules(self, late: Sequence[Late], deadline: float | None = None) -> ExchangeRules:
-        """How long exchanges wait, for a method that can do this with late replies, what it does best first.
+    def rules(
+        self, late: Sequence[Late], deadline: float | None = None, rounds_late: int | None = None
+    ) -> ExchangeRules:
+        """How long exchanges wait, for a method that can do this with late replies, what it does best first, and takes
+        them up to `rounds_late` rounds late.
 
         `deadline` is the engine's own, where the settings have none.
         """
         wait = deadline if self.deadline is None else self.deadline
-        return ExchangeRules(self.quorum, self.minimum, wait, self.late or late[0], self.fair)
+        return ExchangeRules(self.quorum, self.minimum, wait, self.late or late[0], rounds_late, self.fair)
 
     @field_validator("name")
     @classmethod

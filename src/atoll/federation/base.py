@@ -170,21 +170,26 @@ class Federation:
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Hand tasks over. Their replies come from `receive`."""
-        self._send(tasks)
-
-    def _send(self, tasks: Sequence[Task], limit: float = math.inf) -> None:
-        """What is not answered within `limit` seconds is given up."""
         self._dispatcher.open_call()
-        self._limit(self._enter(tasks), limit)
+        self._enter(tasks, self.rules.late != "drop")
+        self._dispatcher.feed()
+
+    def _send(self, tasks: Sequence[Task], takes_late: bool = False) -> None:
+        """For an exchange. What it cannot take late is given up at the deadline."""
+        self._dispatcher.open_call()
+        orders = self._enter(tasks, takes_late)
+        if not takes_late:
+            self._limit(orders, self.rules.limit)
         self._dispatcher.feed()
 
     def _limit(self, orders: Collection[int], seconds: float) -> None:
         if seconds < math.inf:
             self._clock.limit(self._dispatcher, orders, seconds)
 
-    def _enter(self, tasks: Sequence[Task]) -> list[int]:
+    def _enter(self, tasks: Sequence[Task], takes_late: bool = False) -> list[int]:
         orders = self._dispatcher.enter(tasks)
-        self._clock.refuse_impossible(self._dispatcher, self.rules)
+        if self.round <= 1:  # later ones follow hours of work, and links change
+            self._clock.refuse_impossible(self._dispatcher, self.rules, takes_late)
         return orders
 
     def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:
@@ -281,7 +286,7 @@ class Federation:
         asked = [task for task in tasks if task.client not in out or (free and task.test_evaluation)]
         if tasks and not asked and not takes_late:
             return  # all are busy, and not one of them was done within the deadline
-        self._send(asked, math.inf if takes_late else self.rules.limit)
+        self._send(asked, takes_late)
         self._dispatcher.open_call()
         counted, in_flight = dict(self._dispatcher.last_send), self._clock.in_flight(self._dispatcher)
         self._concerned |= {task.client for task in (*tasks, *in_flight.values())}

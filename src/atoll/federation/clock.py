@@ -34,8 +34,9 @@ class Clock(Protocol):
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
 
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
-        """Raise a `ConfigError` if it is known that too few of the waiting tasks can be answered by these rules."""
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules, takes_late: bool) -> None:
+        """Raise a `ConfigError` if it is known that too few of the waiting tasks can be answered by these rules, as
+        replies to their exchange or, if it `takes_late` ones, also to later ones."""
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """The tasks whose replies have not arrived, by their orders. The clock may know of some that are done."""
@@ -91,7 +92,7 @@ class RealTime:
         reply, fate = dispatcher.check(envelope, outcome)
         dispatcher.arrive(envelope.order, reply, fate, outcome.size)
 
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules, takes_late: bool) -> None:
         """How long clients take is not known before they have answered."""
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:

@@ -31,6 +31,7 @@ class ExchangeRules:
     minimum: float = MINIMUM  # of an exchange's tasks, the least share of good replies; not more than the quorum
     deadline: float | None = None  # seconds that each wait for replies lasts at most, by the clock; None: no end
     late: Late = "drop"
+    rounds_late: int | None = None  # by how many rounds a late reply that is used may be late; None: not known
     fair: int = 0  # a client that was left out of this many rounds in a row is waited for; 0: none is
     final: bool = False  # the search is over: a wait for several tasks of one client lasts as many deadlines
 

@@ -104,6 +104,10 @@ class FedRL(DartsSearch[FedRLState]):
     late: ClassVar[tuple[Late, ...]] = ("compensate", "use", "drop")
     config: FedRLConfig
 
+    @property
+    def rounds_late(self) -> int:
+        return self.config.threshold
+
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
         refuse_too_few(federation)
         start = spaces.initial(self.supernet, rng)

@@ -118,7 +118,7 @@ def estimate(
     network = experiment.simulation
     clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
     transport = Rehearsal(experiment.method, experiment.seed)
-    rules = experiment.engine.rules(method.late, engine.deadline)
+    rules = experiment.engine.rules(method.late, engine.deadline, method.rounds_late)
     clients = (engine.clients, engine.benchmark, rules, clock, None, engine.held_out, experiment.robust)
     with Federation(transport, *clients) as federation:
         return rehearse(method, federation, transport, experiment.seed), lines
@@ -270,7 +270,7 @@ def _run(
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, engine.schema)
     network = experiment.simulation
-    rules = experiment.engine.rules(method.late, engine.deadline)
+    rules = experiment.engine.rules(method.late, engine.deadline, method.rounds_late)
     virtual = network is not None and links is not None
     clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
     # In real time the machine decides which replies are late: a resumed run must count the same ones.

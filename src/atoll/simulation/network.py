@@ -27,7 +27,6 @@ from dataclasses import astuple, dataclass, replace
 
 from atoll.core.ledger import Fate
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
-from atoll.errors import ConfigError
 from atoll.federation.dispatcher import Dispatcher
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.transport import (
@@ -39,6 +38,7 @@ from atoll.federation.transport import (
     reply_from_plain,
 )
 from atoll.rng import stream
+from atoll.simulation.feasible import Trip, refuse_impossible
 from atoll.simulation.links import Journey, Link, Links
 from atoll.simulation.settings import SimulationSettings
 from atoll.simulation.timeline import Timeline
@@ -100,44 +100,16 @@ class VirtualTime:
         """For tasks whose work has not been done yet: only then it is not known when they will be answered."""
         self._limits |= dict.fromkeys(dispatcher.waiting.keys() & set(orders), (self.now + seconds, seconds))
 
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
-        """At the first exchange: a log that is over before its client's task has arrived, and a deadline before fewer
-        clients than are needed have downloaded and computed their tasks."""
-        sent = [envelope for envelope in dispatcher.waiting.values() if not envelope.task.test_evaluation]
-        if self.now > 0 or not sent:
-            return
-        for one in sent:
-            self._refuse_short_log(one.task.client, one.size)
-        if rules.late != "drop" or rules.limit == math.inf:  # what misses the deadline counts later
-            return
-        needs = {
-            one.task.client: self._links.get(one.task.client, INSTANT).journey(0.0, one.size, one.task.macs, 0).arrived
-            for one in sent
-        }
-        fastest = min(needs, key=lambda name: needs[name])
-        if needs[fastest] > rules.limit:
-            raise ConfigError(
-                f"engine.deadline = {rules.limit:g}: even the fastest client, {fastest!r}, needs "
-                f"{needs[fastest]:.3g} s for its first task; give more than that",
-                code="impossible-deadline",
-            )
-        able, needed = sum(seconds <= rules.limit for seconds in needs.values()), rules.needed(len(needs))
-        if rules.quorum < 1 and able < needed:
-            raise ConfigError(
-                f"engine.quorum = {rules.quorum:g}: it waits for {needed} of {len(needs)} clients, of which {able} can "
-                f"have done their first task within engine.deadline = {rules.limit:g}; the {needed} fastest need "
-                f"{sorted(needs.values())[needed - 1]:.3g} s",
-                code="impossible-quorum",
-            )
-
-    def _refuse_short_log(self, client: str, size: int) -> None:
-        trace = self._links.get(client, INSTANT).down
-        if trace is not None and len(trace.rates) > 1 and size > trace.carries:
-            raise ConfigError(
-                f"simulation.traces: the log of client {client!r} carries {trace.carries:,.0f} bytes in "
-                f"{trace.length:.3g} s, and its first task has {size:,}; give a longer log, or its rows several times",
-                code="trace-too-short",
-            )
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules, takes_late: bool) -> None:
+        """See `feasible.py`."""
+        waiting = [one for one in dispatcher.waiting.values() if not one.task.test_evaluation]
+        trips = [
+            Trip(one.task.client, self._links.get(one.task.client, INSTANT), one.size, one.task.macs, one.task.returns)
+            for one in waiting
+        ]
+        for trip in trips:
+            trip.refuse_short_log()
+        refuse_impossible(trips, rules, takes_late, self.now, self._free)
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """Without replies that the staleness mix holds back: no exchange of this round could wait for them."""
