@@ -300,7 +300,7 @@ def test_silent_clients_take_no_room_before_they_are_asked_for() -> None:
         assert [reply.error for reply in replies] == ["no reply", "no reply"]
 
 
-def test_a_download_that_was_cut_off_begins_anew() -> None:
+def test_a_download_that_was_cut_off_starts_again() -> None:
     """100 bytes a second and 10 s: a tensor of 4 kB does not arrive, so it is not there in the next attempt either."""
     weights = Tensors({"w": np.arange(1, 1001, dtype=np.float32)})
     line = Link(Trace.constant(100.0), Trace.constant(1e9))
