@@ -67,3 +67,20 @@ def test_it_is_refused_before_a_run_begins(tmp_path: Path) -> None:
     with refused(ConfigError, "impossible-quorum", "engine.quorum = 0.9"):
         atoll.search("fedavg", made_table(clients=10), out=tmp_path / "run", workers=0, settings=tables)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("tables", "journalled"),
+    [
+        ({"engine": {"quorum": 0.6}}, True),
+        ({"engine": {"deadline": 600.0}}, True),
+        ({}, False),
+        ({"engine": {"quorum": 0.6}, "simulation": {"speed": 1e9}}, False),
+    ],
+)
+def test_where_the_machine_decides_who_is_late_a_local_run_has_a_journal(
+    tmp_path: Path, tables: dict[str, Any], journalled: bool
+) -> None:
+    """A resumed run must count the same replies. On the virtual network they are the same by themselves."""
+    run = atoll.search("fedavg", made_table(), out=tmp_path / "run", rounds=1, workers=0, settings=tables)
+    assert (run.path / "journal").is_dir() == journalled
