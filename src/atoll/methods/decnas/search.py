@@ -186,6 +186,7 @@ class Decnas(Method[DecnasState]):
         metrics: Metrics = {"phase": "start", "iteration": 0, "round_in_iteration": new.round}
         metrics |= {"error": 1 - correct / rows, "accuracy": correct / rows} if rows else {}
         if new.round >= settings.start_rounds:
+            federation.new_phase()
             new = self._next_iteration(self._made_ready(new, clients, federation))
             metrics |= self._measured(new, federation)
         return new, metrics
