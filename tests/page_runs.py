@@ -76,6 +76,7 @@ def metrics_of(kind: str, number: int) -> dict[str, Any]:
         base |= {"candidates": candidates, "error": error}
         ended = {
             "chosen": "0.0",
+            "layer": "conv 1",
             "network": f"m{number}",
             "resources": {"macs": 9000 - 500 * number},
             "test_error": error,

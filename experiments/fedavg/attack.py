@@ -2,7 +2,7 @@
 
     ATOLL_DATA=FOLDER python experiments/fedavg/attack.py [--rounds 20] [--seeds 1,2,3] [--workers 1] [--cases NAME ...]
 
-FedAvg, MLP 784-200-200-10, 60,000 training images dealt out at random, one local epoch, batch 50, learning rate 0.1.
+FedAvg, MLP 784-200-200-10, 60,000 training images distributed at random, one local epoch, batch 50, learning rate 0.1.
 Prints the test error in percent of the official 10,000 test images, a line a case and the gap to the clean mean.
 """
 

@@ -57,7 +57,8 @@ class EngineSettings(BaseModel):
     quorum: float = Field(default=1.0, gt=0, le=1)
     # Good replies without which an exchange does not count, as a share of its tasks: the round is repeated.
     minimum: float = Field(default=MINIMUM, ge=0, le=1)
-    # Seconds that each wait for replies lasts, on the virtual network its own. None: no end; real sites: two hours.
+    # Seconds that each wait for replies lasts, on the virtual network its own. None: no end; real sites: two hours. One
+    # task of a local client or on Ray takes six hours at most, or a deadline that is longer.
     deadline: float | None = Field(default=None, gt=0, le=1e9)
     late: Late | None = None  # what becomes of late replies, as far as the method can; None: as the method does best
     fair: int = Field(default=0, ge=0)  # a client left out of this many rounds in a row is waited for; 0: never
@@ -66,13 +67,16 @@ class EngineSettings(BaseModel):
     sites: int | None = Field(default=None, ge=1)  # flower: start with this many sites; None: all must be connected
     wait: float = Field(default=180.0, gt=0)  # flower: seconds that are waited for a site that is not connected
 
-    def rules(self, late: Sequence[Late], deadline: float | None = None) -> ExchangeRules:
-        """How long exchanges wait, for a method that can do this with late replies, what it does best first.
+    def rules(
+        self, late: Sequence[Late], deadline: float | None = None, rounds_late: int | None = None
+    ) -> ExchangeRules:
+        """How long exchanges wait, for a method that can do this with late replies, what it does best first, and takes
+        them up to `rounds_late` rounds late.
 
         `deadline` is the engine's own, where the settings have none.
         """
         wait = deadline if self.deadline is None else self.deadline
-        return ExchangeRules(self.quorum, self.minimum, wait, self.late or late[0], self.fair)
+        return ExchangeRules(self.quorum, self.minimum, wait, self.late or late[0], rounds_late, self.fair)
 
     @field_validator("name")
     @classmethod

@@ -170,6 +170,29 @@ def test_counting_what_is_right() -> None:
         count_correct(liar, [START], infos(liar), "validation")
 
 
+def test_networks_may_be_compared_on_the_same_clients_only() -> None:
+    """`b` fails for the second network. What it says of the first would make that one the better."""
+    models = [replace(START, name=name) for name in ("one", "two")]
+
+    def answer(task: Task) -> Payload:
+        if task.client == "b" and ":two:" in task.id:
+            raise TimeoutError("too long")
+        return {"correct": 10 if task.client == "b" else 5}
+
+    made = federation(answer)
+    found = [count_correct(made, models, infos(made), "validation", same_clients=same) for same in (False, True)]
+    assert [[counts[name].error() for name in ("one", "two")] for counts in found] == [[0.25, 0.5], [0.5, 0.5]]
+
+    def never(task: Task) -> Payload:
+        if (task.client == "a") == (":two:" in task.id):
+            raise TimeoutError("too long")
+        return {"correct": 5}
+
+    made = federation(never)
+    counts = count_correct(made, models, infos(made), "validation", same_clients=True)
+    assert [counts[name].rows for name in ("one", "two")] == [10, 10], "no client has counted for both"
+
+
 # -- with real clients ---------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from atoll.core.messages import Task
 from atoll.errors import AtollError
 from atoll.federation.base import Federation
 from atoll.federation.exchange import ExchangeRules
-from atoll.federation.local import local_federation, scratch_folder
+from atoll.federation.local import WorkerTransport, clients_of, local_federation, scratch_folder
 from atoll.testing import made_table
 from programs import wait_until, workers_of
 from refusals import refused
@@ -195,6 +195,23 @@ def test_closing_ends_the_workers_and_removes_the_scratch_folder(
     assert [path.name.split("-")[2] for path in tmp_path.iterdir()] == [str(os.getpid())]
     federation.close()
     assert pid not in workers_of(os.getpid()) and list(tmp_path.iterdir()) == []
+
+
+def test_a_client_that_hangs_is_given_up_also_where_nothing_sets_a_deadline() -> None:
+    """Here a quorum has left it behind. Its worker is replaced, and then the client is asked again."""
+    transport = WorkerTransport(DATA, 1, 2, "cpu", longest=600.0)
+    clients, *_ = clients_of(DATA)
+    with Federation(transport, clients, rules=ExchangeRules(quorum=0.5)) as federation:
+        federation.begin(1)
+        (reply,) = federation.collect([task(ONE, "dawdle", seconds=600), task(TWO, "echo", value=1)])
+        assert reply.task.client == TWO and federation.busy == {ONE}
+        transport.longest = 0.0
+        federation.send([])
+        (reply,) = federation.receive(at_least=1)
+        assert reply.error == "no answer within 0 s" and not federation.busy
+        transport.longest = 600.0
+        federation.wait_for_all()
+        assert [reply.payload["value"] for reply in federation.collect([task(ONE, "echo", value=2)])] == [2]
 
 
 def test_a_killed_fork_server_is_replaced() -> None:

@@ -9,11 +9,12 @@ import pytest
 
 import atoll
 from atoll.config import resolve
-from atoll.errors import Paused
+from atoll.errors import ConfigError, Paused
 from atoll.run import launch
 from atoll.run.reader import Run, load
 from atoll.store.directory import RunDirectory
 from atoll.testing import made_images
+from refusals import refused
 
 SMALL = {"channels": 2, "cells": 1, "batch": 8, "policy_lr": 0.1, "lr": 0.1, "rounds": 8, "warmup": 2, "retrain": 1}
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -122,10 +123,18 @@ def test_a_deadline_before_anyone_is_done_does_not_end_a_run(tmp_path: Path) -> 
     assert max(received) > 0 and all(("accuracy" in m) == (sum(m["ages"]) > 0) for m in rounds)
 
 
-def test_a_deadline_that_nobody_ever_meets_is_said(tmp_path: Path) -> None:
-    """Replies that are always too late would leave the supernet as it was drawn, after a search that seems to work."""
+def test_a_deadline_that_nobody_ever_meets_is_refused(tmp_path: Path) -> None:
+    """The fastest client needs 0.28 s; three rounds of 0.05 s are all in which its reply would count."""
     own = {**SMALL, "retrain": 0, "rounds": 8}
     tables: dict[str, Any] = {"simulation": {"speed": 1e6}, "engine": {"deadline": 0.05}}
+    with refused(ConfigError, "impossible-deadline", "up to 2 rounds late, for 0.15 s"):
+        atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
+
+
+def test_a_search_without_any_timely_reply_is_said(tmp_path: Path) -> None:
+    """Replies that are always too late would leave the policy as it was, after a search that seems to work."""
+    own = {**SMALL, "retrain": 0, "rounds": 8}
+    tables = {"simulation": {"staleness": [0, 0, 0, 1], "staleness_after": own["warmup"]}}
     with pytest.raises(Paused, match=r"whole search .*fedrl\.threshold") as pause:
         atoll.search("fedrl", made_images(clients=3, side=6), out=tmp_path / "run", workers=0, settings=tables, **own)
     assert not pause.value.resumable

@@ -49,7 +49,8 @@ def searching(iterations: int) -> list[dict[str, Any]]:
         found.append({**common, "round_in_iteration": 1, "candidates": scores})
         end = {"network": f"m{number}", "resources": {"macs": 1000.0 - 100 * number}, "test_error": 0.2 + 0.1 * number}
         left = {"7.0": {"accuracy": 0.7}}
-        found.append({**common, "round_in_iteration": 2, "candidates": left, "chosen": "7.0", **end})
+        chosen = {"chosen": "7.0", "layer": "conv 6"}
+        found.append({**common, "round_in_iteration": 2, "candidates": left, **chosen, **end})
     return found
 
 
@@ -132,7 +133,8 @@ def test_all_figures_of_a_search_and_its_tuning(finished: Run, tuned: Run, tmp_p
     assert {"found", "later, tuned", "later, width multipliers", "accuracy on test data (%)"} <= words(
         figures["sequence"]
     )
-    assert {"iteration 1", "the chosen candidate"} <= words(figures["candidates"])
+    assert {"iteration 1: conv 6", "the chosen candidate"} <= words(figures["candidates"])
+    assert {"conv 1", "conv 6"} <= words(figures["widths"]), "layers by their names for people"
     assert any(text.startswith("found: m1, ") for text in words(figures["widths"]))
     assert "remaining width (%)" in words(figures["widths"])
 

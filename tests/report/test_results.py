@@ -90,6 +90,11 @@ def test_a_run_its_baseline_and_new_clients(write: Write) -> None:
     assert "note:" not in found
 
 
+def test_pruned_networks_name_the_layer(write: Write) -> None:
+    run = write("decnas", [entry("m0"), entry("m1", "final", about={"layer": "conv 2", "unit": "1.0"})])
+    assert any("m1" in line and "conv 2" in line for line in screen(show_run, run, width=120))
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_tables_fit_whatever_the_names(write: Write, width: int) -> None:
     """A front of ten; forty personal networks of clients with long names and long names of picks."""

@@ -99,8 +99,24 @@ def test_clients_that_are_late_too_often_are_named_with_what_helps() -> None:
     even = {name: {"asked": 10, "used": 10, "idle": 0} for name in ("anna", "ben", "cleo")}
     slow = {"asked": 6, "used": 2, "stale": 4, "idle": 4}
     (text,) = client_problems({**even, "dora": slow})
-    assert "fair share of 8 replies: 'dora' 2;" in text and "engine.fair" in text
+    assert text.startswith("replies of client 'dora' were used 2 times, less than half of its fair share of 8; ")
+    assert "engine.fair = 1" in text and "engine.quorum" in text and "engine.deadline" not in text
     shares = fair_shares({name: account_of(own) for name, own in {**even, "dora": slow}.items()})
     assert shares == {"anna": 1.25, "ben": 1.25, "cleo": 1.25, "dora": 0.25}
     assert client_problems({**even, "dora": {**slow, "used": 5, "stale": 1}}) == []
     assert client_problems({**even, "dora": {"asked": 2, "used": 2, "idle": 8}}) == [], "it was never late"
+    (both,) = client_problems({**even, "dora": slow, "eve": {**slow, "used": 0, "late": 2}})
+    assert both.startswith("replies of 2 clients") and "fair share of 7 times: 'dora' 2, 'eve' 2; " in both
+
+
+def test_clients_that_a_deadline_leaves_out_are_named_with_what_helps() -> None:
+    even = {name: {"asked": 10, "used": 10, "idle": 0} for name in ("anna", "ben", "cleo")}
+    slow = {"asked": 10, "used": 2, "failed": {"no reply within 4 s": 8}, "idle": 0}
+    starved, lost = client_problems({**even, "dora": slow})
+    assert "'dora' were used 2 times, less than half of its fair share of 8" in starved
+    assert "engine.deadline" in starved and "engine.quorum" not in starved
+    assert lost == "client 'dora': of 10 tasks 8 failed (no reply within 4 s)"
+    (other,) = client_problems({**even, "dora": {**slow, "failed": {"ValueError: no rows": 8}}})
+    assert "fair share" not in other, "it is not slow"
+    both = client_problems({**even, "dora": {**slow, "asked": 12, "stale": 2}})[0]
+    assert "engine.deadline" in both and "engine.quorum" in both

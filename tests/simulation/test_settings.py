@@ -1,4 +1,4 @@
-"""The `[network]` table: what it refuses, and who gets which link."""
+"""The `[simulation]` table: what it refuses, and who gets which link."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ HAND = trace((1, 100), (2, 0), (2, 50))
         (2, 50, 4),  # set out in the silence
         (2, 0, 2),
         (0, 200, 5),
-        (0, 250, 5.5),  # the log begins anew
+        (0, 250, 5.5),  # the log starts again
         (0, 400, 10),
         (4, 50, 5),
         (4, 51, 5.01),

@@ -19,7 +19,8 @@ A model of any other space is trained as it is: nothing is removed, all its weig
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -32,7 +33,7 @@ from atoll.algorithms.robust import RobustMean
 from atoll.clients import jobs
 from atoll.clients.evaluation import Measure, measured_parts, measuring, reporting, statistics_check
 from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
-from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Task, Tensors
+from atoll.core.messages import REPORT, ClientInfo, Part, Payload, Reply, Task, Tensors
 from atoll.errors import TooFewReplies
 from atoll.federation.base import Federation
 from atoll.federation.replies import mostly_nonfinite
@@ -273,11 +274,13 @@ def count_correct(
     statistics: bool = False,
     confusion: bool = False,
     tested: bool = False,
+    same_clients: bool = False,
 ) -> dict[str, Counted]:
     """For each model what it gets right of this part's rows; no rows where no client holds any.
 
     With `statistics` also batch norm statistics of the same rows, with `confusion` the whole confusion matrix. If it is
-    `tested`, clients whose own test rows the report is about count those as well, in the same task.
+    `tested`, clients whose own test rows the report is about count those as well, in the same task. With `same_clients`
+    those that failed to count one of the models do not count for the others, unless every client failed.
     """
     tasks, owner = [], {}
     sizes: dict[str, int] = {}
@@ -308,13 +311,22 @@ def count_correct(
             tasks.append(Task(task_id, info.name, jobs.COUNT_CORRECT, whole, macs * rows, returns, test_evaluation))
             owner[task_id] = model.name
     minimum = 0 if test_evaluation else min(1, len(tasks))
-    for reply in federation.collect(tasks, minimum, f"{part} counts"):
+    replies: Iterable[Reply] = federation.collect(tasks, minimum, f"{part} counts")
+    if same_clients:
+        replies = _of_complete_clients(list(replies), Counter(task.client for task in tasks))
+    for reply in replies:
         found, client = counts[owner[reply.task.id]], reply.task.client
         found.add(reply.payload, sizes[client])
         if found.test is not None and REPORT in reply.payload:
             found.test.add(reply.payload[REPORT]["test"], reported[client])
             found.test.clients.append(client)
     return counts
+
+
+def _of_complete_clients(replies: Sequence[Reply], tasks: Mapping[str, int]) -> Sequence[Reply]:
+    """The replies of clients that have answered as many `tasks` as they were sent; all, if there is no such client."""
+    answered = Counter(reply.task.client for reply in replies)
+    return [reply for reply in replies if answered[reply.task.client] == tasks[reply.task.client]] or replies
 
 
 def count_tests(

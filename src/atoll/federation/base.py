@@ -16,6 +16,7 @@ An engine adds a `Transport` and the list of its clients. `dispatcher.py` does t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +26,8 @@ from atoll.algorithms.aggregation import Average, GradientMean, Mean, PartialMea
 from atoll.algorithms.robust import RobustGradient, RobustMean
 from atoll.core.ledger import Fate, Ledger
 from atoll.core.messages import ClientInfo, Late, Payload, Reply, Task, Tensors
-from atoll.federation.dispatcher import Clock, Dispatcher, RealTime
+from atoll.federation.clock import Clock, RealTime
+from atoll.federation.dispatcher import Dispatcher
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard
@@ -67,7 +69,9 @@ class Federation:
         self._updates: dict[str, float] = {}  # in this round: client -> the root mean square of its largest update
         self.rules = rules or ExchangeRules()
         self._left_out: dict[str, int] = {}  # rounds in a row in which no reply of a client was used
-        self._took_part: dict[str, bool] = {}  # in this round: client -> whether a reply of it was used
+        self._concerned: set[str] = set()  # in this round: clients whose replies could have been used
+        self._of_use: set[int] = set()  # tasks that are not over, whose late replies a later exchange may take
+        self._phase = 0  # the first task of this phase: what is older is not waited for
         self._clock = RealTime() if clock is None else clock
         self._clients = self._clock.clients(clients)
         self._benchmark, self._held_out = list(benchmark), list(held_out)
@@ -145,19 +149,47 @@ class Federation:
     @property
     def busy(self) -> frozenset[str]:
         """Clients that have not finished all their tasks: a new task for one of them would have to wait."""
-        return self._clock.busy(self._dispatcher)
+        return frozenset(task.client for task in self._clock.at_work(self._dispatcher).values())
+
+    def available(self) -> list[ClientInfo]:
+        """The clients that `collect` would ask now. If all are busy with what is of no use, it waits for the first that
+        is free."""
+        takes_late = self.rules.late != "drop"
+        if not (takes_late and self._of_use & self._clock.in_flight(self._dispatcher).keys()):
+            self._let_one_finish({info.name for info in self._clients})
+        out = self._not_asked(takes_late)
+        return [info for info in self._clients if info.name not in out]
+
+    def new_phase(self) -> None:
+        """From here on the method has no use for what is in flight: late replies to it are dropped, and no exchange
+        waits for it, not even for the sake of fairness."""
+        self._phase, self._of_use = self._dispatcher.orders, set()
+        self._limit(self._clock.in_flight(self._dispatcher), self.rules.limit)
 
     # -- calls of the method --------------------------------------------------------------------------------------
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Hand tasks over. Their replies come from `receive`."""
         self._dispatcher.open_call()
-        self._enter(tasks)
+        self._enter(tasks, self.rules.late != "drop")
         self._dispatcher.feed()
 
-    def _enter(self, tasks: Sequence[Task]) -> list[int]:
+    def _send(self, tasks: Sequence[Task], takes_late: bool = False) -> None:
+        """For an exchange. What it cannot take late is given up at the deadline."""
+        self._dispatcher.open_call()
+        orders = self._enter(tasks, takes_late)
+        if not takes_late:
+            self._limit(orders, self.rules.limit)
+        self._dispatcher.feed()
+
+    def _limit(self, orders: Collection[int], seconds: float) -> None:
+        if seconds < math.inf:
+            self._clock.limit(self._dispatcher, orders, seconds)
+
+    def _enter(self, tasks: Sequence[Task], takes_late: bool = False) -> list[int]:
         orders = self._dispatcher.enter(tasks)
-        self._clock.refuse_impossible(self._dispatcher, self.rules)
+        if self.round <= 1:  # later ones follow hours of work, and links change
+            self._clock.refuse_impossible(self._dispatcher, self.rules, takes_late)
         return orders
 
     def receive(self, at_least: int | None = None, deadline: float | None = None) -> list[Reply]:
@@ -167,18 +199,18 @@ class Federation:
         """
         self._dispatcher.open_call()
         last = self._dispatcher.last_send
-        counted = frozenset(last or self._clock.in_flight(self._dispatcher))
+        counted = last or self._clock.in_flight(self._dispatcher)
         needed = len(last) if at_least is None else at_least
-        return list(self._received(Enough(counted, needed, failures_count=True), deadline).values())
+        return list(self._received(Enough.each(counted, needed), deadline).values())
 
-    def _received(
-        self, enough: Enough, deadline: float | None = None, own: Collection[int] | None = None
-    ) -> dict[int, Reply]:
-        """Wait, and take what has arrived, by the orders of the tasks: all of it, or replies to these tasks only."""
+    def _received(self, enough: Enough, deadline: float | None = None, left: Collection[int] = ()) -> dict[int, Reply]:
+        """Wait, and take what has arrived, by the orders of the tasks; replies to the tasks `left` wait for another
+        call."""
         limit = self.rules.limit if deadline is None else deadline
         self._clock.wait(self._dispatcher, enough, limit)
-        done = sorted(order for order in self._dispatcher.done if own is None or order in own)
+        done = sorted(order for order in self._dispatcher.done if order not in left)
         replies = {order: self._dispatcher.deliver(order) for order in done}
+        self._of_use -= replies.keys()
         self._dispatcher.close_call()
         return replies
 
@@ -200,9 +232,10 @@ class Federation:
     ) -> Replies:
         """Send tasks and give the good replies, in task order; see `Replies` for what becomes of the bad ones.
 
-        It waits as the engine's rules say. Clients that are busy with an earlier exchange are not asked; the quorum is
-        a share of all these tasks, or of `participating` if the method has left busy clients out itself. An exchange
-        that `takes_late` gets late replies first, unless the rules drop them: their `round` is that of their task.
+        It waits as the engine's rules say. Clients that are busy with an earlier exchange are not asked, unless their
+        turn has come (`engine.fair`); the quorum is a share of all clients with tasks, or of `participating` if the
+        method has left busy ones out itself. An exchange that `takes_late` also gets, and gets first, late replies to
+        earlier ones that do so, unless the rules drop them: their `round` is that of their task.
 
         Too few good replies, by `minimum` or by the engine's rules, are `TooFewReplies`. With a `minimum` of 0 the
         method must look at `enough` itself.
@@ -213,7 +246,7 @@ class Federation:
         if in_order or (tests and tasks):
             replies = self.map(tasks)
         else:
-            replies = self._exchange(tasks, takes_late, participating or len(tasks))
+            replies = self._exchange(tasks, takes_late, participating or clients)
         if returns_update(tasks):
             replies = self._within_norm(replies, next(task.job for task in tasks if returns_update([task])))
         asked = None if takes_late else sum(not task.test_evaluation for task in tasks)
@@ -247,47 +280,55 @@ class Federation:
     def _exchange(self, tasks: Sequence[Task], takes_late: bool, participating: int) -> Iterator[Reply]:
         """An exchange that ends with a quorum. Not streamed: who is part of it is known at its end only."""
         takes_late = takes_late and self.rules.late != "drop"
-        overdue = {client for client, rounds in self._left_out.items() if 0 < self.rules.fair <= rounds}
         if not takes_late:
-            self._free_some({task.client for task in tasks}, overdue)
-        free = self._clock.tests_take_no_time
-        asked = [task for task in tasks if task.client not in self.busy or (free and task.test_evaluation)]
+            self._let_one_finish({task.client for task in tasks})
+        out, free = self._not_asked(takes_late), self._clock.tests_take_no_time
+        asked = [task for task in tasks if task.client not in out or (free and task.test_evaluation)]
         if tasks and not asked and not takes_late:
             return  # all are busy, and not one of them was done within the deadline
-        self.send(asked)
+        self._send(asked, takes_late)
         self._dispatcher.open_call()
-        sent, in_flight = frozenset(self._dispatcher.last_send), self._clock.in_flight(self._dispatcher)
-        counted = sent | in_flight.keys() if takes_late else sent
-        awaited = frozenset(order for order in counted & in_flight.keys() if in_flight[order].client in overdue)
-        enough = Enough(counted, self.rules.needed(participating), awaited, expires=self.rules.late == "drop")
-        replies = self._received(enough, own=None if takes_late else self._expected(sent))
-        used = [reply for order, reply in replies.items() if takes_late or order in sent]
-        self._drop(reply for order, reply in replies.items() if not takes_late and order not in sent)
-        answered = {reply.task.client for reply in used if reply.ok}
-        for client in {task.client for task in (*tasks, *in_flight.values())}:
-            self._took_part[client] = self._took_part.get(client, False) or client in answered
-        yield from used
+        counted, in_flight = dict(self._dispatcher.last_send), self._clock.in_flight(self._dispatcher)
+        self._concerned |= {task.client for task in (*tasks, *in_flight.values())}
+        taken = set(counted)
+        if takes_late:
+            counted |= {order: in_flight[order].client for order in self._of_use & in_flight.keys()}
+            self._of_use |= taken
+            taken = set(self._of_use)
+        overdue = self._overdue()
+        awaited = [order for order in counted.keys() & in_flight.keys() if counted[order] in overdue]
+        enough = Enough(counted, self.rules.needed(participating), awaited)
+        replies = self._received(enough, left=() if takes_late else self._of_use)
+        if not takes_late:  # networks are compared and averaged over the same clients
+            incomplete = {client for order, client in counted.items() if order not in replies}
+            taken -= {order for order, reply in replies.items() if reply.ok and reply.task.client in incomplete}
+        self._drop(reply for order, reply in replies.items() if order not in taken)
+        yield from (reply for order, reply in replies.items() if order in taken)
 
-    def _free_some(self, clients: Collection[str], overdue: Collection[str]) -> None:
-        """Wait for busy clients that must be asked: those overdue, and one at least where all are busy. What they
-        answer is too late for this exchange."""
-        while clients:
-            in_flight = self._clock.in_flight(self._dispatcher)
-            busy = self.busy
-            must = {order for order, task in in_flight.items() if task.client in overdue and task.client in clients}
-            if not must and not set(clients) <= busy:
-                return
+    def _overdue(self) -> set[str]:
+        """The clients that an exchange waits for, because they were left out of enough rounds."""
+        return {client for client, rounds in self._left_out.items() if 0 < self.rules.fair <= rounds}
+
+    def _not_asked(self, takes_late: bool) -> set[str]:
+        """The clients that are busy. One whose turn it is does a new task after what it is busy with, unless that is of
+        use itself or belongs to an earlier phase."""
+        out, overdue = set(), self._overdue()
+        for order, task in self._clock.at_work(self._dispatcher).items():
+            if task.client not in overdue or order < self._phase or (takes_late and order in self._of_use):
+                out.add(task.client)
+        return out
+
+    def _let_one_finish(self, clients: Collection[str]) -> None:
+        """Where all of these clients are busy: wait for the first that is free, at most until the deadline. What it
+        answers is too late for the exchange that follows."""
+        while clients and set(clients) <= (busy := self.busy):
             self._dispatcher.open_call()
             self._dispatcher.enter([])
-            enough = Enough(must or in_flight.keys(), len(must) or 1, failures_count=True)
-            done = self._received(enough, own=self._expected(frozenset()))
+            at_work = self._clock.at_work(self._dispatcher)
+            done = self._received(Enough.each(at_work, 1), left=self._of_use)
             self._drop(done.values())
             if self.busy == busy:
                 return  # no client was done within the deadline
-
-    def _expected(self, sent: frozenset[int]) -> frozenset[int] | None:
-        """What an exchange without late replies takes: where they are of use to a later one, its own only."""
-        return None if self.rules.late == "drop" else sent
 
     def _drop(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
@@ -298,6 +339,7 @@ class Federation:
         """The search is over: from here on every exchange waits for all replies, none is held back for a later round,
         and late ones are dropped. The final measurements give a client several tasks at once; the deadline is for one.
         """
+        self.new_phase()
         self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0, final=True)
 
     @property
@@ -330,9 +372,11 @@ class Federation:
 
     def _count_left_out(self) -> None:
         """The last round is over."""
-        for client, used in self._took_part.items():
+        for client in self._concerned:  # rejected or discarded replies have not been used
+            own = self.ledger.this_round.get(client)
+            used = own is not None and own.used + own.late > 0
             self._left_out[client] = 0 if used else self._left_out.get(client, 0) + 1
-        self._took_part = {}
+        self._concerned = set()
 
     def engine_events(self) -> Payload:
         """What the engine adds to the round's event, beyond the ledger."""
@@ -349,11 +393,13 @@ class Federation:
         self._count_left_out()
         position = None if self.guard is None else self.guard.account.records.position()
         own = {"left_out": dict(self._left_out), "sizes": dict(self._sizes), "privacy": position}
+        own |= {"of_use": sorted(self._of_use), "phase": self._phase}
         return self._dispatcher.snapshot() | own
 
     def restore(self, snapshot: Payload) -> None:
         """Continue from a snapshot: tasks in flight are started again and give the same outcomes."""
         self._left_out, self._sizes = dict(snapshot["left_out"]), dict(snapshot["sizes"])
+        self._of_use, self._phase = set(snapshot["of_use"]), snapshot["phase"]
         if self.guard is not None:
             self.guard.account.records.refuse_missing(snapshot["privacy"])
         self._dispatcher.restore(snapshot)

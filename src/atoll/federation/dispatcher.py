@@ -4,23 +4,21 @@ A task is waiting (sent, not started), then working (the transport has it), then
 be delivered). The dispatcher decides the order of replies, the window, how many tasks a client is given, what each
 client holds, its memory, reply checks and the ledger. Two things vary:
 
-- the `Clock` decides when the outcome of finished work arrives, and how long a wait lasts;
+- the `Clock` (`clock.py`) decides when the outcome of finished work arrives, and how long a wait lasts;
 - the `Journal`, if there is one, has every outcome on the disk before a method sees it, and replays it after a kill.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from atoll.core import checks, wire
 from atoll.core.ledger import Fate, Ledger
-from atoll.core.messages import REJECTED, REPORT, ClientInfo, Payload, Reply, Task, charged, one_line
+from atoll.core.messages import REJECTED, REPORT, Payload, Reply, Task, charged, one_line
 from atoll.federation.client_cache import ClientCache
-from atoll.federation.exchange import Enough, ExchangeRules
+from atoll.federation.clock import Clock
 from atoll.federation.journal import Journal
 from atoll.federation.privacy import PrivacyGuard
 from atoll.federation.transport import (
@@ -35,129 +33,6 @@ from atoll.federation.transport import (
 
 FORGETFUL = "atoll.clients."  # jobs of these modules leave their client's memory as it is
 UNEXPECTED_REPLIES = 10  # that a round reports: endless junk must not fill the log
-
-
-class Clock(Protocol):
-    """Decides when outcomes arrive. Serves one dispatcher, which calls it and passes itself."""
-
-    holds_back: bool  # replies may come late although their exchange waits for all
-    tests_take_no_time: bool  # test evaluations are always answered at once, also by busy clients
-
-    def begin(self, dispatcher: Dispatcher, tried: int) -> None:
-        """A round begins, which has failed `tried` times before the run paused."""
-
-    def clients(self, clients: Sequence[ClientInfo]) -> list[ClientInfo]:
-        """The clients as they are known at this moment."""
-        ...
-
-    def send(self, dispatcher: Dispatcher, envelope: Envelope) -> Envelope | None:
-        """The envelope as it is sent now; None if its task will get no answer, which is then the clock's to report."""
-
-    def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
-        """The client's work is done: pass it to `dispatcher.arrive`, now or later."""
-
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
-        """Raise a `ConfigError` if it is known that too few of the waiting tasks can be answered by these rules."""
-
-    def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
-        """The tasks whose replies have not arrived, by their orders. The clock may know of some that are done."""
-        ...
-
-    def wait(self, dispatcher: Dispatcher, enough: Enough, limit: float) -> None:
-        """Return when enough replies have arrived, or after `limit` seconds."""
-
-    def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
-        """Each of these orders in turn, as soon as it is done; after `limit` seconds the rest are failures."""
-        ...
-
-    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        """Clients that have not finished all their tasks."""
-        ...
-
-    def forget(self, reply: Reply) -> None:
-        """The method has discarded a late reply as stale."""
-
-    def events(self) -> Payload:
-        """What happened in this round, for its event."""
-        ...
-
-    def snapshot(self) -> Payload: ...
-
-    def restore(self, snapshot: Payload) -> None: ...
-
-
-class RealTime:
-    """An outcome arrives when the transport reports it. Seconds are those of the machine's clock."""
-
-    holds_back = False
-    tests_take_no_time = False
-
-    def begin(self, dispatcher: Dispatcher, tried: int) -> None:
-        """A round that is tried again is the same round."""
-
-    def clients(self, clients: Sequence[ClientInfo]) -> list[ClientInfo]:
-        return list(clients)
-
-    def send(self, dispatcher: Dispatcher, envelope: Envelope) -> Envelope | None:
-        return envelope
-
-    def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
-        reply, fate = dispatcher.check(envelope, outcome)
-        dispatcher.arrive(envelope.order, reply, fate, outcome.size)
-
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
-        """How long clients take is not known before they have answered."""
-
-    def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
-        return {order: envelope.task for order, envelope in (*dispatcher.waiting.items(), *dispatcher.working.items())}
-
-    def wait(self, dispatcher: Dispatcher, enough: Enough, limit: float) -> None:
-        if dispatcher.replayed:
-            dispatcher.feed()
-            return
-        end = time.monotonic() + limit
-        while not enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}):
-            dispatcher.feed()
-            left = end - time.monotonic()
-            if left <= 0:
-                break
-            dispatcher.collect(left)
-        if enough.met(dispatcher.done, (), {*dispatcher.waiting, *dispatcher.working}) or not enough.expires:
-            dispatcher.feed()
-            dispatcher.collect(0)
-            return
-        for order in sorted(set(enough.counted) & {*dispatcher.waiting, *dispatcher.working}):
-            dispatcher.give_up(order, f"no reply within {limit:g} s")
-
-    def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
-        dispatcher.feed(streaming=True)  # before the clock starts: an engine may have to start its processes first
-        end = time.monotonic() + limit
-        for order in orders:
-            while order not in dispatcher.done:
-                left = end - time.monotonic()
-                if left <= 0:
-                    dispatcher.collect(0)
-                    if order not in dispatcher.done:
-                        dispatcher.give_up(order, f"no reply within {limit:g} s")
-                    break
-                dispatcher.feed(streaming=True)
-                dispatcher.collect(left)
-            yield order
-
-    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        return frozenset(task.client for task in self.in_flight(dispatcher).values())
-
-    def forget(self, reply: Reply) -> None:
-        pass
-
-    def events(self) -> Payload:
-        return {}
-
-    def snapshot(self) -> Payload:
-        return {}
-
-    def restore(self, snapshot: Payload) -> None:
-        pass
 
 
 class Dispatcher:
@@ -176,7 +51,7 @@ class Dispatcher:
         self.ledger = ledger
         self.round = 0
         self.cache = ClientCache()
-        self.last_send: set[int] = set()
+        self.last_send: dict[int, str] = {}  # orders and clients
         self.waiting: dict[int, Envelope] = {}  # sent, not started
         self.working: dict[int, Envelope] = {}  # started, no outcome yet
         self.done: dict[int, Reply] = {}  # arrived, not delivered
@@ -207,6 +82,11 @@ class Dispatcher:
             self._journal.end(self._calls)
 
     @property
+    def orders(self) -> int:
+        """How many tasks were ever sent: the order of the next one."""
+        return self._orders
+
+    @property
     def replayed(self) -> bool:
         """Whether the method saw the end of this call before a kill: only what the journal has may arrive."""
         return self._journal is not None and self._journal.ended(self._calls)
@@ -215,7 +95,7 @@ class Dispatcher:
 
     def enter(self, tasks: Sequence[Task]) -> list[int]:
         """The orders of these tasks, which are the last send from now on."""
-        self.last_send = set()
+        self.last_send = {}
         orders = [self._enter(task) for task in tasks]
         if self._guard is not None:
             self._guard.account.records.flush()  # before anything is started, so before anything leaves
@@ -224,7 +104,7 @@ class Dispatcher:
     def _enter(self, task: Task) -> int:
         """Register a task: its order, its stream's number, its bytes, and what its client holds from now on."""
         order, self._orders = self._orders, self._orders + 1
-        self.last_send.add(order)
+        self.last_send[order] = task.client
         number = self._numbers.get(task.client, 0)
         self._numbers[task.client] = number + 1
         sizes = wire.tensor_sizes(task.payload)
@@ -357,7 +237,7 @@ class Dispatcher:
         self.done[order] = reply
 
     def deliver(self, order: int) -> Reply:
-        self.last_send.discard(order)
+        self.last_send.pop(order, None)
         reply = self.done.pop(order)
         if reply.ok and not reply.task.test_evaluation:
             self.ledger.counted("used" if reply.round == self.round else "late", reply.task.client)

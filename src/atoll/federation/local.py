@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import selectors
 import shutil
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,18 +30,20 @@ from atoll.data.loading import settle
 from atoll.errors import AtollError, ConfigError, WireError
 from atoll.federation import executor
 from atoll.federation.base import Federation
-from atoll.federation.dispatcher import Clock
+from atoll.federation.clock import Clock
 from atoll.federation.engines import Engine, Request
 from atoll.federation.exchange import ExchangeRules
 from atoll.federation.executor import TaskEncoder, perform, stream_name, words
 from atoll.federation.journal import Journal
-from atoll.federation.transport import Envelope, Outcome, Transport
+from atoll.federation.transport import LONGEST_TASK, Envelope, Outcome, Transport
 from atoll.federation.worker import read_frame, send_request, widen_pipe, write_frame
 from atoll.store.lock import Lock, hold, owner
 from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
     from atoll.data import Federated
+
+LONGEST_SELECT = 1e6  # seconds that the system accepts
 
 
 def local_federation(
@@ -61,16 +65,24 @@ def local_federation(
 
 
 def local_transport(
-    data: Federated, seed: int, workers: int | None = None, device: str = "cpu", preload: Sequence[str] = ()
+    data: Federated,
+    seed: int,
+    workers: int | None = None,
+    device: str = "cpu",
+    preload: Sequence[str] = (),
+    longest: float = LONGEST_TASK,
 ) -> Transport:
     """`workers=0` does everything in this process; None: one worker process per processor.
 
-    `preload` names modules that workers import before their first task, outside of any deadline.
+    `preload` names modules that workers import before their first task, outside of any deadline. A worker that takes
+    more than `longest` seconds for a task is replaced.
     """
     count = (os.cpu_count() or 1) if workers is None else workers
     if count < 0:
         raise ConfigError(f"workers = {count}: must be 0 (everything in this process) or more", code="workers-negative")
-    return WorkerTransport(data, seed, count, device, preload) if count else SerialTransport(data, seed, device)
+    if count == 0:
+        return SerialTransport(data, seed, device)
+    return WorkerTransport(data, seed, count, device, preload, longest)
 
 
 def clients_of(data: Federated) -> tuple[list[ClientInfo], list[ClientInfo], list[ClientInfo]]:
@@ -116,9 +128,18 @@ class SerialTransport(Transport):
 
 
 class WorkerTransport(Transport):
-    """A pool of worker processes, each doing one task at a time."""
+    """A pool of worker processes, each doing one task at a time, of `longest` seconds at most."""
 
-    def __init__(self, data: Federated, seed: int, count: int, device: str, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        data: Federated,
+        seed: int,
+        count: int,
+        device: str,
+        preload: Sequence[str] = (),
+        longest: float = LONGEST_TASK,
+    ) -> None:
+        self.longest = longest
         self.window = 2 * count + 2
         self._scratch, self._lock = scratch_folder()
         data.save(self._scratch)
@@ -137,18 +158,31 @@ class WorkerTransport(Transport):
         self._dispatch()
 
     def poll(self, timeout: float | None) -> list[Outcome]:
+        end = math.inf if timeout is None else time.monotonic() + timeout
         outcomes, self._lost = self._lost, []
         while not outcomes and any(worker.envelope for worker in self._workers):
-            ready = self._selector.select(timeout)
+            begun = min(worker.begun for worker in self._workers if worker.envelope)
+            left = min(end, begun + self.longest) - time.monotonic()
+            ready = self._selector.select(max(0.0, min(left, LONGEST_SELECT)))
             for key, _ in ready:
                 outcome = self._receive(key.data)
                 if outcome is not None:
                     outcomes.append(outcome)
-            outcomes += self._lost
+            outcomes += self._lost + self._hanging()
             self._lost = []
-            if not ready:
+            if not ready and time.monotonic() >= end:
                 break
         return outcomes
+
+    def _hanging(self) -> list[Outcome]:
+        """Failures of tasks that take too long; their workers are replaced."""
+        found = []
+        for worker in self._workers:
+            if worker.envelope is not None and time.monotonic() >= worker.begun + self.longest:
+                found.append(Outcome(worker.envelope.order, error=f"no answer within {self.longest:g} s"))
+                worker.restart()
+        self._dispatch()
+        return found
 
     def abandon(self, order: int) -> None:
         self._queue = deque(envelope for envelope in self._queue if envelope.order != order)
@@ -229,6 +263,7 @@ class _Worker:
 
     def _start(self) -> None:
         self.envelope: Envelope | None = None
+        self.begun = 0.0
         self.ready = False  # it says so once, before it answers anything
         self._encoder = TaskEncoder()
         tasks_out, tasks = os.pipe()
@@ -236,8 +271,8 @@ class _Worker:
         # Unbuffered: a buffer could hold an answer that `select` then never announces.
         self._in, self._out = os.fdopen(tasks, "wb", buffering=0), os.fdopen(answers, "rb", buffering=0)
         with open(self._scratch / "workers.log", "ab") as log:
-            self._forks = fork_server()
-            self._process = self._forks.start(self._settings["preload"], (tasks_out, answers_in, log.fileno()))
+            descriptors = (tasks_out, answers_in, log.fileno())
+            self._forks, self._process = forked(self._settings["preload"], descriptors)
         os.close(tasks_out)
         os.close(answers_in)
         widen_pipe(self._in)
@@ -248,7 +283,7 @@ class _Worker:
     def give(self, envelope: Envelope) -> None:
         """Send a task, with those of its tensors that this worker lacks."""
         write_frame(self._in, self._encoder.encode(envelope))
-        self.envelope = envelope
+        self.envelope, self.begun = envelope, time.monotonic()
 
     def becomes_ready(self) -> bool:
         """Read that the worker is ready; False if it has died instead."""
@@ -318,6 +353,11 @@ class _ForkServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
 
+    def ended(self) -> None:
+        """Return when the process is gone, of which a failed request has told."""
+        self._control.close()
+        self._process.wait()
+
 
 _server: _ForkServer | None = None
 
@@ -328,6 +368,17 @@ def fork_server() -> _ForkServer:
     if _server is None or not _server.alive:
         _server = _ForkServer()
     return _server
+
+
+def forked(preload: Sequence[str], descriptors: Sequence[int]) -> tuple[_ForkServer, int]:
+    """A new worker, and the fork server that started it. One that was just killed may seem to be alive still."""
+    server = fork_server()
+    try:
+        return server, server.start(preload, descriptors)
+    except OSError:
+        server.ended()
+        server = fork_server()
+        return server, server.start(preload, descriptors)
 
 
 def scratch_folder() -> tuple[Path, Lock]:
@@ -347,7 +398,8 @@ def open_engine(request: Request) -> Engine:
     """The clients of the request's data, on this machine."""
 
     def transport(data: Federated) -> Transport:
-        return local_transport(data, request.seed, workers, request.engine.device, ["torch", request.module])
+        longest = max(LONGEST_TASK, request.engine.deadline or 0.0)
+        return local_transport(data, request.seed, workers, request.engine.device, ["torch", request.module], longest)
 
     # A worker process cannot import what was defined in a notebook.
     workers = 0 if request.module == "__main__" else request.engine.workers

@@ -8,9 +8,11 @@ the cluster needs the same Atoll.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from atoll.federation import executor
 from atoll.federation.engines import Engine, Request
 from atoll.federation.executor import Executor, TaskEncoder
 from atoll.federation.local import engine_of
-from atoll.federation.transport import Envelope, Outcome, Transport
+from atoll.federation.transport import LONGEST_TASK, Envelope, Outcome, Transport
 from atoll.training.determinism import ENVIRONMENT, single_thread
 
 if TYPE_CHECKING:
@@ -52,9 +54,11 @@ class RayTransport(Transport):
         device: str = "cpu",
         preload: Sequence[str] = (),
         address: str | None = None,
+        longest: float = LONGEST_TASK,
     ) -> None:
         """`workers=None`: one actor per processor of the cluster. `address` of a running cluster's head; without it a
-        cluster of this one machine is started, and ended."""
+        cluster of this one machine is started, and ended. An actor that takes more than `longest` seconds for a task is
+        replaced."""
         if workers == 0:
             raise ConfigError(
                 "workers = 0: on Ray at least one actor does the work; give 1 or more, or use local",
@@ -70,7 +74,7 @@ class RayTransport(Transport):
                 code="ray-too-few-processors",
             )
         count = processors if workers is None else workers
-        self.window = 2 * count + 2
+        self.window, self.longest = 2 * count + 2, longest
         # A processor each, so that actors spread over the machines of a cluster.
         self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
         self._settings = (self._ray.put(data.taken_apart()), seed, device, list(preload))
@@ -84,18 +88,30 @@ class RayTransport(Transport):
         self._dispatch()
 
     def poll(self, timeout: float | None) -> list[Outcome]:
+        end = math.inf if timeout is None else time.monotonic() + timeout
         outcomes: list[Outcome] = []
         while not outcomes:
             busy = {slot.answer: slot for slot in self._slots if slot.answer is not None}
             if not busy:
                 break
-            done, _ = self._ray.wait(list(busy), num_returns=1, timeout=timeout)
-            if not done:
-                break
+            left = min(end, min(slot.begun for slot in busy.values()) + self.longest) - time.monotonic()
+            done, _ = self._ray.wait(list(busy), num_returns=1, timeout=max(0.0, min(left, LONGEST_TASK)))
             received = [self._receive(busy[answer]) for answer in done]
-            outcomes = [outcome for outcome in received if outcome is not None]
+            outcomes = [outcome for outcome in received if outcome is not None] + self._hanging()
             self._dispatch()
+            if not done and time.monotonic() >= end:
+                break
         return outcomes
+
+    def _hanging(self) -> list[Outcome]:
+        """Failures of tasks that take too long; their actors are replaced."""
+        found = []
+        for number, slot in enumerate(self._slots):
+            if slot.envelope is not None and time.monotonic() >= slot.begun + self.longest:
+                found.append(Outcome(slot.envelope.order, error=f"no answer within {self.longest:g} s"))
+                self._ray.kill(slot.actor)
+                self._slots[number] = self._new_slot()
+        return found
 
     def abandon(self, order: int) -> None:
         self._queue = deque(envelope for envelope in self._queue if envelope.order != order)
@@ -130,6 +146,7 @@ class RayTransport(Transport):
             if slot.envelope is None and self._queue:
                 slot.envelope = self._queue.popleft()
                 slot.answer = slot.actor.answer.remote(slot.encoder.encode(slot.envelope))
+                slot.begun = time.monotonic()
 
     def _receive(self, slot: _Slot) -> Outcome | None:
         envelope, answer = slot.envelope, slot.answer
@@ -155,6 +172,7 @@ class _Slot:
     encoder: TaskEncoder
     envelope: Envelope | None = None
     answer: Any = None
+    begun: float = 0.0
 
 
 class _Actor:
@@ -221,6 +239,7 @@ def open_engine(request: Request) -> Engine:
 
     def transport(data: Federated) -> Transport:
         preload, address = [request.module], settings.ray_address
-        return RayTransport(data, request.seed, settings.workers, settings.device, preload, address)
+        longest = max(LONGEST_TASK, settings.deadline or 0.0)
+        return RayTransport(data, request.seed, settings.workers, settings.device, preload, address, longest)
 
     return engine_of(request, transport)

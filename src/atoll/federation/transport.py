@@ -15,6 +15,8 @@ import numpy as np
 from atoll.core import checks, wire
 from atoll.core.messages import Payload, Reply, Task, TaskSize, Tensors, content_name
 
+LONGEST_TASK = 21_600.0  # seconds; a client that takes longer hangs, unless `engine.deadline` is longer
+
 
 @dataclass(frozen=True)
 class Envelope:

@@ -159,6 +159,11 @@ class Method(ABC, Generic[StateT]):
         """The rows that the errors of its rounds are about, in words for charts."""
         return "validation rows"
 
+    @property
+    def rounds_late(self) -> int | None:
+        """By how many rounds a late reply that it uses may be late; None: by any number, or it uses none."""
+        return None
+
     def done(self, state: StateT) -> bool:
         """Whether the search is over. Default: after `config.rounds` rounds."""
         rounds_done: int = state.round  # type: ignore[attr-defined]

@@ -82,6 +82,8 @@ class FedNAS(DartsSearch[FedNASState]):
 
     def step(self, state: FedNASState, federation: Federation, rng: Generator) -> tuple[FedNASState, Metrics]:
         if state.round >= self.config.search_rounds:
+            if not state.found:
+                federation.new_phase()
             start = state.found or {"architecture": self._network(state)}
             found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
             return FedNASState(state.round + 1, state.supernet, state.recent, found), metrics

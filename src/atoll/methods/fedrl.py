@@ -104,6 +104,10 @@ class FedRL(DartsSearch[FedRLState]):
     late: ClassVar[tuple[Late, ...]] = ("compensate", "use", "drop")
     config: FedRLConfig
 
+    @property
+    def rounds_late(self) -> int:
+        return self.config.threshold
+
     def init(self, federation: Federation, rng: Generator) -> FedRLState:
         refuse_too_few(federation)
         start = spaces.initial(self.supernet, rng)
@@ -132,8 +136,7 @@ class FedRL(DartsSearch[FedRLState]):
         phase = self.config.phase(state.round)
         if phase == "final":
             return self._retrain(state, federation, rng)
-        everyone, busy = federation.clients(), federation.busy
-        asked = [info for info in everyone if info.name not in busy]  # a client does one task at a time
+        everyone, asked = federation.clients(), federation.available()  # a client does one task at a time
         state, tasks = self._draw(replace(state, found={}), asked, federation.round, rng)
         replies = federation.collect(tasks, minimum=0, takes_late=True, participating=len(everyone))
         received = _Received(federation.gradient_mean())
@@ -344,12 +347,10 @@ class FedRL(DartsSearch[FedRLState]):
         start: dict[str, Any] = state.found
         about: Metrics = {}
         if not start:
+            federation.new_phase()
             cells, about = self._choice(state, federation, rng)
             start = {"architecture": self.derived(cells)}
         found, metrics = self.retrain_round(start, self.config.batch, state.round, federation, rng)
-        for late in federation.receive(at_least=0):
-            if late.ok:
-                federation.forget(late)
         return replace(_retained(state, federation.round + 1), round=state.round + 1, found=found), metrics | about
 
     def _choice(self, state: FedRLState, federation: Federation, rng: Generator) -> tuple[Genotype, Metrics]:
@@ -365,7 +366,14 @@ class FedRL(DartsSearch[FedRLState]):
             path = darts.sub_model(self.supernet, darts.path_key(own))
             models.append(FederatedModel(f"choice-{number}", path, state.weights.slice(darts.names(path))))
         objective = self.config.objective
-        counts = count_correct(federation, models, federation.clients(), "validation", confusion=objective != "error")
+        counts = count_correct(
+            federation,
+            models,
+            federation.clients(),
+            "validation",
+            confusion=objective != "error",
+            same_clients=True,
+        )
         errors = [counts[model.name].error(objective) for model in models]
         best = int(np.argmin(errors))
         return cells[best], {"choice_errors": errors, "chosen": best}

@@ -1,8 +1,8 @@
 """NetAdapt on centralised data, the comparator of federated NetAdapt: the same search with all rows in one place.
 
-It is `decnas` with a single client that holds everyone's rows: no groups, every candidate tuned to the end, the same
-number of rounds in every iteration. A round is `epochs` passes over all rows, so every figure is comparable with the
-federated run's.
+It is `decnas` with a single client that holds everyone's rows: no groups, every candidate tuned to the end and, unless
+set otherwise, the same number of rounds in every iteration. A round is `epochs` passes over all rows, or `steps` steps
+at most. In the preset `small` rounds and steps are those of a client of `decnas`, so that what differs is the data.
 """
 
 from __future__ import annotations

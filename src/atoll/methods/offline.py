@@ -109,6 +109,8 @@ class Offline(ChoiceSearch[OfflineState]):
         participating = self.participating(federation, rng)
         if state.round < self.config.searching:
             return self._generation(state, participating, federation, rng)
+        if state.round == self.config.searching:
+            federation.new_phase()
         return self._final_round(state, participating, federation, rng)
 
     def private_work(self) -> PrivateWork:

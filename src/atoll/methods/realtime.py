@@ -261,6 +261,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
         self, state: RealtimeState, rounds: int, federation: Federation, rng: Generator
     ) -> tuple[RealtimeState, Metrics]:
         """One of this many rounds, the last ones of the segment."""
+        if not state.finished:
+            federation.new_phase()
         participating = self.participating(federation, rng)
         keys = [key_from_name(name) for name in state.finished] or self._finalists(state)
         weights = {key_name(key): state.finished.get(key_name(key)) for key in keys}

@@ -189,6 +189,7 @@ def _networks(result: Mapping[str, Any], candidates: Sequence[Entry], width: int
         for name in names
         if name not in ("error", "test_error")
     ]
+    others.append(Column("pruned", [str(entry.get("about", {}).get("layer", "")) for entry in candidates], left=True))
     title = f"{result['method']}, {result['rounds']} rounds, seed {result['seed']}"
     return fitted_table(title, needed, others, width)
 

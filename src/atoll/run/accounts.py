@@ -14,6 +14,7 @@ Plain = Mapping[str, Any]
 KIND, PLACE = re.compile(r"^\w+(Error|Exception): "), re.compile(r" \(\w+, line \d+\)$")
 NAMES = 5  # clients that are named in one sentence
 STARVED = 0.5  # of a fair share: with less a client is named
+NO_REPLY = "no reply within"  # how the failure begins of a task that missed a deadline
 FEWEST_REPLIES = 4  # of an average client, before shares of them say anything
 # The first words of a rejection, see `atoll.core.checks`.
 REJECTIONS = {
@@ -78,18 +79,34 @@ def _starved(accounts: Mapping[str, ClientAccount]) -> list[str]:
     """A sentence about clients that come late so often that they count less than half as much as an average client."""
     used = {name: own.used + own.late for name, own in accounts.items()}
     fair = sum(used.values()) / max(1, len(used))
-    found = [
-        name
-        for name, share in fair_shares(accounts).items()
-        if share < STARVED
-        and (accounts[name].stale or accounts[name].late or accounts[name].asked > used[name] + _lost(accounts[name]))
-    ]
+    shares = fair_shares(accounts)
+    found = [name for name in shares if shares[name] < STARVED and (_late(accounts[name]) or _timeouts(accounts[name]))]
     if not found:
         return []
-    counts = ", ".join(f"{name!r} {used[name]}" for name in found[:NAMES])
-    more = f" and {len(found) - NAMES} more" if len(found) > NAMES else ""
-    text = f"slow clients count for less than half of their fair share of {fair:.0f} replies: {counts}{more}"
-    return [f"{text}; engine.fair = 1 waits for them every other round, a higher engine.quorum for more of all"]
+    if len(found) == 1:
+        text = f"replies of client {found[0]!r} were used {used[found[0]]} times"
+        text += f", less than half of its fair share of {fair:.0f}"
+    else:
+        counts = ", ".join(f"{name!r} {used[name]}" for name in found[:NAMES])
+        more = f" and {len(found) - NAMES} more" if len(found) > NAMES else ""
+        text = f"replies of {len(found)} clients were used less than half of their fair share of {fair:.0f} times"
+        text += f": {counts}{more}"
+    hints = []
+    if any(_timeouts(accounts[name]) for name in found):
+        hints.append("a longer engine.deadline gives slow clients more time")
+    if any(_late(accounts[name]) for name in found):
+        hints.append("engine.fair = 1 waits for them every other round; a higher engine.quorum waits for more clients")
+    return [f"{text}; {'; '.join(hints)}"]
+
+
+def _late(own: ClientAccount) -> bool:
+    """Whether a reply of it came after its exchange, or is still to come."""
+    return own.stale > 0 or own.late > 0 or own.asked > own.used + own.late + _lost(own)
+
+
+def _timeouts(own: ClientAccount) -> int:
+    """The tasks that it did not answer within a deadline."""
+    return sum(number for reason, number in own.failed.items() if reason.startswith(NO_REPLY))
 
 
 def privacy_sentences(privacy: Plain) -> list[str]:

@@ -144,7 +144,9 @@ class RunDigest:
         if "network" in metrics:
             place = int(metrics.get("iteration", len(self.chosen)))
             self.chosen[place] = {"round": number} | {
-                key: metrics[key] for key in ("network", "chosen", "error", "test_error", "resources") if key in metrics
+                key: metrics[key]
+                for key in ("network", "chosen", "layer", "error", "test_error", "resources")
+                if key in metrics
             }
 
     def _add_front(self, front: FrontOfRound) -> None:

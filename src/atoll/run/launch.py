@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from atoll.algorithms.sampling import participants
 from atoll.config import Experiment, dump, read_file, resolve, settings_table
-from atoll.core.messages import ClientInfo, Late
+from atoll.core.messages import ClientInfo
 from atoll.core.stopping import refuse_pointless
 from atoll.data import Federated
 from atoll.errors import ConfigError, RunDirectoryError, UserError
@@ -23,6 +23,7 @@ from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
 from atoll.run.estimate import Estimate, Rehearsal, rehearse
+from atoll.run.exchanges import refuse_late, refuse_unreachable, without_effect
 from atoll.run.loop import Loop, Watcher, report_notes
 from atoll.run.private import plan_privacy, refuse_before_opening, with_noisy_labels
 from atoll.run.reader import Run, load
@@ -75,7 +76,9 @@ def start(
     _refuse_unconfirmed(experiment)
     links = _links(experiment, engine, data_dir)
     experiment, engine, projected = _decided(experiment, engine)
-    notes = [*engine.notes, *(links.notes if links is not None else ()), *projected]
+    able = find_method(experiment.method).late
+    unused = without_effect(experiment, experiment.engine.rules(able, engine.deadline))
+    notes = [*engine.notes, *(links.notes if links is not None else ()), *unused, *projected]
     report_notes(watcher, notes)
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     manifest |= {"notes": notes} if notes else {}
@@ -115,7 +118,7 @@ def estimate(
     network = experiment.simulation
     clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
     transport = Rehearsal(experiment.method, experiment.seed)
-    rules = experiment.engine.rules(method.late, engine.deadline)
+    rules = experiment.engine.rules(method.late, engine.deadline, method.rounds_late)
     clients = (engine.clients, engine.benchmark, rules, clock, None, engine.held_out, experiment.robust)
     with Federation(transport, *clients) as federation:
         return rehearse(method, federation, transport, experiment.seed), lines
@@ -221,7 +224,7 @@ def _open(
     prepare_environment()  # every process of a run computes with one thread
     single_thread()
     method = find_method(experiment.method)
-    _refuse_late(experiment, method.late)
+    refuse_late(experiment, method.late)
     refuse_before_opening(experiment, method)
     refuse_pointless(experiment.stop, experiment.settings.rounds)
     request = Request(
@@ -246,36 +249,7 @@ def _refuse_too_few(experiment: Experiment, engine: Engine) -> None:
     clients = len(engine.clients)
     drawn = participants(clients, getattr(experiment.settings, "fraction", 1.0))
     experiment.robust.refuse_too_few(clients, experiment.engine.rules(("drop",)).needed(drawn))
-
-
-def _refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:
-    """Settings for late replies that the method cannot follow."""
-    asked, network = experiment.engine.late, experiment.simulation
-    if asked is not None and asked not in able:
-        ways = " or ".join(map(repr, able))
-        raise ConfigError(
-            f"engine.late = {asked!r}: method {experiment.method} can only {ways} late replies; set one of these",
-            code="late-not-used",
-        )
-    if network is not None and network.staleness is not None and able == ("drop",):
-        raise ConfigError(
-            f"simulation.staleness: method {experiment.method} drops late replies, only fedrl uses them; set "
-            "simulation.dropout or engine.deadline",
-            code="staleness-not-used",
-        )
-    shares = None if network is None else network.shares()
-    if shares is not None and shares[0] == 0 and (asked or able[0]) == "drop":
-        raise ConfigError(
-            "simulation.staleness: its first share is 0, so every reply is late, and engine.late = 'drop' uses none; "
-            "give replies that are 0 rounds late a share",
-            code="no-reply-counts",
-        )
-    if network is not None and network.dropout == 1:
-        raise ConfigError(
-            f"simulation.dropout = 1: no task would be answered, and engine.quorum = {experiment.engine.quorum:g} "
-            "waits for replies; give less than 1",
-            code="no-reply-counts",
-        )
+    refuse_unreachable(experiment, drawn)
 
 
 def _links(experiment: Experiment, engine: Engine, data_dir: Path | None) -> Links | None:
@@ -296,7 +270,7 @@ def _run(
 ) -> None:
     method = find_method(experiment.method)(experiment.settings, engine.schema)
     network = experiment.simulation
-    rules = experiment.engine.rules(method.late, engine.deadline)
+    rules = experiment.engine.rules(method.late, engine.deadline, method.rounds_late)
     virtual = network is not None and links is not None
     clock = VirtualTime(network, links, experiment.seed) if network is not None and links is not None else None
     # In real time the machine decides which replies are late: a resumed run must count the same ones.

@@ -22,12 +22,11 @@ first. What differs from real time:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 
 from atoll.core.ledger import Fate
 from atoll.core.messages import ClientInfo, Payload, Reply, Task
-from atoll.errors import ConfigError
 from atoll.federation.dispatcher import Dispatcher
 from atoll.federation.exchange import Enough, ExchangeRules
 from atoll.federation.transport import (
@@ -39,6 +38,7 @@ from atoll.federation.transport import (
     reply_from_plain,
 )
 from atoll.rng import stream
+from atoll.simulation.feasible import Trip, refuse_impossible
 from atoll.simulation.links import Journey, Link, Links
 from atoll.simulation.settings import SimulationSettings
 from atoll.simulation.timeline import Timeline
@@ -81,7 +81,8 @@ class VirtualTime:
         self._free: dict[str, float] = {}  # until when each client is busy
         self._silent: dict[int, Envelope] = {}  # will never be answered
         self._travelling: dict[int, TravellingReply] = {}
-        self._limits: dict[int, tuple[float, float]] = {}  # tasks of `map`: when they are given up, after how long
+        self._limits: dict[int, tuple[float, float]] = {}  # when tasks are given up, and after how many seconds
+        self._streamed: set[int] = set()  # tasks of `map`
         self._times: dict[int, float] = {}  # undelivered replies to `map`: when they arrived
         self._timeline = Timeline()
 
@@ -95,55 +96,28 @@ class VirtualTime:
         links = [(info, self._links.get(info.name, INSTANT)) for info in clients]
         return [replace(info, bandwidth=link.rate(self.now), speed=link.speed) for info, link in links]
 
-    def busy(self, dispatcher: Dispatcher) -> frozenset[str]:
-        """A client whose reply is held back by the staleness mix has done its work."""
-        return frozenset(task.client for task in self._at_work(dispatcher).values())
+    def limit(self, dispatcher: Dispatcher, orders: Collection[int], seconds: float) -> None:
+        """For tasks whose work has not been done yet: only then it is not known when they will be answered."""
+        self._limits |= dict.fromkeys(dispatcher.waiting.keys() & set(orders), (self.now + seconds, seconds))
 
-    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules) -> None:
-        """At the first exchange: a log that is over before its client's task has arrived, and a deadline before fewer
-        clients than are needed have downloaded and computed their tasks."""
-        sent = [envelope for envelope in dispatcher.waiting.values() if not envelope.task.test_evaluation]
-        if self.now > 0 or not sent:
-            return
-        for one in sent:
-            self._refuse_short_log(one.task.client, one.size)
-        if rules.late != "drop" or rules.limit == math.inf:  # what misses the deadline counts later
-            return
-        needs = {
-            one.task.client: self._links.get(one.task.client, INSTANT).journey(0.0, one.size, one.task.macs, 0).arrived
-            for one in sent
-        }
-        fastest = min(needs, key=lambda name: needs[name])
-        if needs[fastest] > rules.limit:
-            raise ConfigError(
-                f"engine.deadline = {rules.limit:g}: even the fastest client, {fastest!r}, needs "
-                f"{needs[fastest]:.3g} s for its first task; give more than that",
-                code="impossible-deadline",
-            )
-        able, needed = sum(seconds <= rules.limit for seconds in needs.values()), rules.needed(len(needs))
-        if rules.quorum < 1 and able < needed:
-            raise ConfigError(
-                f"engine.quorum = {rules.quorum:g}: it waits for {needed} of {len(needs)} clients, of which {able} can "
-                f"have done their first task within engine.deadline = {rules.limit:g}; the {needed} fastest need "
-                f"{sorted(needs.values())[needed - 1]:.3g} s",
-                code="impossible-quorum",
-            )
-
-    def _refuse_short_log(self, client: str, size: int) -> None:
-        trace = self._links.get(client, INSTANT).down
-        if trace is not None and len(trace.rates) > 1 and size > trace.carries:
-            raise ConfigError(
-                f"simulation.traces: the log of client {client!r} carries {trace.carries:,.0f} bytes in "
-                f"{trace.length:.3g} s, and its first task has {size:,}; give a longer log, or its rows several times",
-                code="trace-too-short",
-            )
+    def refuse_impossible(self, dispatcher: Dispatcher, rules: ExchangeRules, takes_late: bool) -> None:
+        """See `feasible.py`."""
+        waiting = [one for one in dispatcher.waiting.values() if not one.task.test_evaluation]
+        trips = [
+            Trip(one.task.client, self._links.get(one.task.client, INSTANT), one.size, one.task.macs, one.task.returns)
+            for one in waiting
+        ]
+        for trip in trips:
+            trip.refuse_short_log()
+        refuse_impossible(trips, rules, takes_late, self.now, self._free)
 
     def in_flight(self, dispatcher: Dispatcher) -> dict[int, Task]:
         """Without replies that the staleness mix holds back: no exchange of this round could wait for them."""
         held = [order for order, found in self._travelling.items() if found.held(dispatcher.round)]
-        return {order: task for order, task in self._at_work(dispatcher).items() if order not in held}
+        return {order: task for order, task in self.at_work(dispatcher).items() if order not in held}
 
-    def _at_work(self, dispatcher: Dispatcher) -> dict[int, Task]:
+    def at_work(self, dispatcher: Dispatcher) -> dict[int, Task]:
+        """A client whose reply is held back by the staleness mix has done its work."""
         dispatcher.finish_work()
         under_way = {order: found.reply.task for order, found in self._travelling.items() if self._under_way(found)}
         return under_way | {order: envelope.task for order, envelope in self._silent.items()}
@@ -172,7 +146,8 @@ class VirtualTime:
     def stream(self, dispatcher: Dispatcher, orders: Sequence[int], limit: float) -> Iterator[int]:
         """Whether a reply is in time depends on its own task alone, so replies can be streamed."""
         end = self.now + limit
-        self._limits |= dict.fromkeys(dispatcher.waiting.keys() & set(orders), (end, limit))
+        self.limit(dispatcher, orders, limit)
+        self._streamed |= dispatcher.waiting.keys() & set(orders)
         for order in orders:
             if order in self._silent:  # not earlier: its error would take up the window
                 self._times[order] = end
@@ -230,27 +205,30 @@ class VirtualTime:
     def finish(self, dispatcher: Dispatcher, envelope: Envelope, outcome: Outcome) -> None:
         """The real work is done: from here on the reply travels in virtual time."""
         task, order = envelope.task, envelope.order
-        end, limit = self._limits.pop(order, (None, math.inf))
+        end, limit = self._limits.pop(order, (math.inf, math.inf))
+        streamed = order in self._streamed
+        self._streamed.discard(order)
         if task.test_evaluation:
             reply, fate = dispatcher.check(envelope, outcome)
             dispatcher.arrive(order, reply, fate, outcome.size)
             return
         began = max(envelope.sent, self._free.get(task.client, 0.0))
         journey = self._links.get(task.client, INSTANT).journey(began, envelope.size, task.macs, outcome.size)
-        if end is not None and journey.arrived > end:
+        in_time = journey.arrived <= end
+        if not in_time:
             outcome = Outcome(order, error=f"no reply within {limit:g} s")
             if journey.downloaded > end:
                 dispatcher.cache.lose(task.client)
             journey = journey.cut(end)
-        self._free[task.client] = journey.arrived
+        self._free[task.client] = max(journey.arrived, self._free.get(task.client, 0.0))
         reply, fate = dispatcher.check(envelope, outcome)
-        due = envelope.round if end is not None else envelope.round + self._lateness(envelope)
+        due = envelope.round if streamed or not in_time else envelope.round + self._lateness(envelope)
         found = TravellingReply(order, reply, fate, outcome.size, journey, due)
-        if end is None:
-            self._travelling[order] = found
-        else:
+        if streamed:
             self._times[order] = journey.arrived
             self._land(dispatcher, found)
+        else:
+            self._travelling[order] = found
 
     def _land_arrived(self, dispatcher: Dispatcher) -> None:
         for order, found in sorted(self._travelling.items()):

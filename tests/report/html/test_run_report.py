@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 from atoll.api import search
 from atoll.cli.app import app
-from atoll.core.messages import Tensors
+from atoll.core.messages import Schema, Tensors
 from atoll.errors import ConfigError, RunDamaged, RunDirectoryError
+from atoll.methods.decnas.settings import DecnasConfig
 from atoll.preparation.value import of_table
 from atoll.report.html.run_report import LARGEST, report, write_report
 from atoll.report.reference import computed_reference, reference_of
 from atoll.report.sentences import paragraphs, times
 from atoll.report.view import view
+from atoll.spaces.pruned.pruning import narrowed
 from atoll.store.models import Model, save_model
 from atoll.testing import made_table
 from page_runs import (
@@ -130,6 +132,20 @@ def test_every_kind_of_network_is_drawn(tmp_path: Path, architecture: dict[str, 
     text = read(report([view(run)])).text
     for word in words:
         assert word in text, word
+
+
+def test_pruned_networks_name_their_layers_for_people(tmp_path: Path) -> None:
+    """The second convolution has been narrowed to two of its four filters."""
+    schema = Schema("image", (1, 8, 8), ("a", "b", "c"))
+    start = DecnasConfig(model="convnet", widths=[4, 4, 4, 4, 4, 4], rounds=1).fitted(schema, 4).start(schema)
+    found = [
+        candidate("m0", start, []),
+        candidate("m1", narrowed(start, "1.0", 2), ["final"], about={"layer": "conv 2", "unit": "1.0"}),
+    ]
+    text = read(report([view(write_run(tmp_path / "run", "decnas", candidates=found))])).text
+    assert "pruned" in text and "conv 2 2 of 4" in text and "conv 6 4 of 4" in text
+    assert "m2 conv 1" in text, "the network that an iteration ended with"
+    assert "layer 1" not in text
 
 
 def test_an_evolved_network_is_drawn_with_a_table_of_its_connections(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ class Decnas(Method[DecnasState]):
         metrics: Metrics = {"phase": "start", "iteration": 0, "round_in_iteration": new.round}
         metrics |= {"error": 1 - correct / rows, "accuracy": correct / rows} if rows else {}
         if new.round >= settings.start_rounds:
+            federation.new_phase()
             new = self._next_iteration(self._made_ready(new, clients, federation))
             metrics |= self._measured(new, federation)
         return new, metrics
@@ -259,7 +260,7 @@ class Decnas(Method[DecnasState]):
         about = {
             "iteration": state.iteration,
             "unit": best.unit,
-            "layer": pruning.label(state.found[-1]["architecture"], best.unit),
+            "layer": pruning.label(self.architecture, best.unit),
             "budget": self._targets(state.found[-1]["architecture"], state.iteration),
             "clients": len(members),
             "rounds": state.tuned,
@@ -322,7 +323,7 @@ class Decnas(Method[DecnasState]):
         without_change = [one.unit for one in survivors if not counted[one.unit].mean.weight]
         metrics |= {"not_uploaded": without_change if orders.train else []}
         if number >= rounds:
-            chosen = {"chosen": order[0], "layer": pruning.label(state.found[-1]["architecture"], order[0])}
+            chosen = {"chosen": order[0], "layer": pruning.label(self.architecture, order[0])}
             state = self._close_iteration(replace(state, tuned=number), fused[0], scores[order[0]], federation)
             return state, metrics | chosen | self._measured(state, federation)
         left = [*fused, *(one.sent_away() for one in waiting)]

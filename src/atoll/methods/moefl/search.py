@@ -162,6 +162,8 @@ class Moefl(Method[MoeflState]):
     ) -> tuple[MoeflState, Metrics]:
         """Beyond the paper: picks go on with the weights that the search left them, by all participating clients and
         with a learning rate that falls to zero over this many rounds."""
+        if not state.finished:
+            federation.new_phase()
         finalists = _individuals(state.finished) or self._finalists(_individuals(state.parents, measured=True))
         training = replace(self.training, cosine=rounds)
         rounds_done = state.round - (state.planned - rounds)

@@ -106,7 +106,10 @@ class NEvoFed(Method[NEvoFedState]):
 
     def step(self, state: NEvoFedState, federation: Federation, rng: Generator) -> tuple[NEvoFedState, Metrics]:
         phases = {"islands": self._islands_round, "refine": self._refine_round, "polish": self._polish_round}
-        new, metrics = phases[self._phase(state)](state, federation, rng)
+        phase = self._phase(state)
+        if (phase == "refine" and not state.refined) or (phase == "polish" and not state.polished):
+            federation.new_phase()
+        new, metrics = phases[phase](state, federation, rng)
         return new, metrics | self._test_metrics(new, federation)
 
     def _phase(self, state: NEvoFedState) -> str:

@@ -118,6 +118,8 @@ def _macs(architecture: Mapping[str, Any]) -> int:
 
 
 PANELS = 4  # iterations of a run that are shown
+MOST_LEVEL = 8  # names of layers that are written horizontally
+NEW_LINE = "\n"
 WORDS = {"pruned": "", "tuned": ", tuned", "multipliers": ", width multipliers"}
 LINES = {"pruned": "--", "tuned": "-", "multipliers": ":"}
 MARKS = {"pruned": "o", "tuned": "o", "multipliers": "s"}
@@ -154,8 +156,8 @@ def draw_widths(found: Sequence[PrunedSequence], path: Path, runs: Runs | None =
     """The remaining share of the start network's width by layer (Fig. 5), for networks of about equal MACs."""
     chosen = _of_equal_macs(found)
     shares = [_shares(member, whole) for _, member, whole in chosen]
-    units = max((list(whole) for _, _, whole in chosen), key=len)
-    whole = next(one for _, _, one in chosen if len(one) == len(units))
+    whole = chosen[0][2]
+    units, words = list(whole), _labels(found)
     figure = new_figure(max(6.4, 1.6 + 0.22 * (len(chosen) + 1) * len(units)), 4.2)
     axes = figure.add_subplot()
     width = 0.82 / len(chosen)
@@ -165,7 +167,9 @@ def draw_widths(found: Sequence[PrunedSequence], path: Path, runs: Runs | None =
         heights = [100 * share.get(unit, 0.0) for unit in units]
         text = f"{label}: {member.name}, {member.macs / factor:.3g} {_letter(factor)}MACs"
         axes.bar(places, heights, 0.94 * width, color=PALETTE[number % len(PALETTE)], label=text)
-    axes.set_xticks(range(len(units)), [f"{place}\n{whole[unit]}" for place, unit in enumerate(units, start=1)])
+    many = len(units) > MOST_LEVEL
+    names = [f"{words[unit]}{', ' if many else NEW_LINE}{whole[unit]}" for unit in units]
+    axes.set_xticks(range(len(units)), names, rotation=90 if many else 0)
     axes.set_xlabel("prunable layer, and its width in the start network")
     axes.set_ylabel("remaining width (%)")
     axes.set_ylim(0, 105)
@@ -210,6 +214,13 @@ def _widths(member: PrunedNetwork) -> dict[str, int]:
     return {} if member.architecture is None else {unit.name: unit.width for unit in units(dict(member.architecture))}
 
 
+def _labels(found: Sequence[PrunedSequence]) -> dict[str, str]:
+    """The layers' names for people."""
+    from atoll.spaces.pruned.pruning import labels
+
+    return labels([member.architecture for one in found for member in one.members if member.architecture is not None])
+
+
 def _shares(member: PrunedNetwork, whole: Mapping[str, int]) -> dict[str, float]:
     return {unit: width / whole[unit] for unit, width in _widths(member).items()}
 
@@ -228,7 +239,9 @@ def draw_candidates(runs: Mapping[str, Run], path: Path) -> Path:
         shown = _shown(found)
         for axes, number in zip(line, shown, strict=False):
             _candidates(axes, found[number])
-            axes.set_title(f"iteration {number}", fontsize=10, color=INK)
+            layer = found[number][-1].get("layer")
+            title = f"iteration {number}" + (f": {plain(layer, 30)}" if layer else "")
+            axes.set_title(title, fontsize=10, color=INK)
         for axes in line[len(shown) :]:
             axes.axis("off")
         line[0].set_ylabel(f"{plain(name, 30)}\naccuracy (%)" if len(runs) > 1 else "accuracy on validation data (%)")

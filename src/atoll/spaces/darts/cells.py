@@ -92,6 +92,14 @@ class MixedCell(Cell):
     def __init__(self, plan: CellPlan) -> None:
         super().__init__(plan)
         self.edges = nn.ModuleList(nn.ModuleDict(_operations(plan, source)) for _, source in ENDS)
+        self._alone: dict[tuple[int, str], nn.ModuleDict] = {}
+
+    def alone(self, edge: int, name: str) -> nn.ModuleDict:
+        """An edge with this operation only, for the cells of sub-models: made once, because every client has another
+        sub-model and making its modules took 2 % of a round."""
+        if (edge, name) not in self._alone:
+            self._alone[edge, name] = nn.ModuleDict({name: self.edges[edge][name]})  # type: ignore[index]
+        return self._alone[edge, name]
 
     def forward(self, earlier: Tensor, previous: Tensor, shares: Tensor) -> Tensor:
         """`shares` has shape (14, 8); the share of `none` contributes nothing."""
@@ -138,10 +146,11 @@ class PathCell(SingleCell):
             name = OPERATIONS[number]
             if within is None:
                 module = make_part(operation(name, plan.channels, plan.stride(source), retrained=False))
+                alone = nn.ModuleDict({name: module})
             else:
-                module = within.edges[edge][name]  # type: ignore[index]
-            self.edges[str(edge)] = nn.ModuleDict({name: module})
-            self.steps[node].append((source, module))
+                alone = within.alone(edge, name)
+            self.edges[str(edge)] = alone
+            self.steps[node].append((source, alone[name]))
 
 
 class GenotypeCell(SingleCell):

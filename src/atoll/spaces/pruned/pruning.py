@@ -53,6 +53,13 @@ def label(arch: Mapping[str, Any], unit_name: str) -> str:
     return f" {JOINT} ".join(members)
 
 
+def labels(networks: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The labels of all units of these networks, which were pruned from one: numbers are those of the one with most
+    layers. It is the start network, if it is among them."""
+    start = max(networks, key=lambda arch: len(arch["layers"]))
+    return {name: label(start, name) for name in dict.fromkeys(unit.name for arch in networks for unit in units(arch))}
+
+
 def _label(arch: Mapping[str, Any], name: str) -> str:
     prefix, first = ("without ", name.removeprefix("without ")) if name.startswith("without ") else ("", name)
     first, joint, last = first.partition(" to ")

@@ -101,22 +101,33 @@ def _densities(architecture: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(int(np.count_nonzero(mask)), int(mask.size)) for mask in masks(architecture).values()]
 
 
-def width_blocks(architecture: Mapping[str, Any], whole: Mapping[str, int]) -> list[DrawnBlock]:
+@dataclass(frozen=True)
+class StartNetwork:
+    """What networks were pruned from: the width and the label of each prunable layer."""
+
+    widths: Mapping[str, int]
+    labels: Mapping[str, str]
+
+    @classmethod
+    def of(cls, pruned: Sequence[Mapping[str, Any]]) -> StartNetwork:
+        """The largest widths in any of these networks: those of the start network, if it is among them."""
+        if not pruned:
+            return cls({}, {})
+        from atoll.spaces.pruned.pruning import labels, units
+
+        widest: dict[str, int] = {}
+        for architecture in pruned:
+            for unit in units(dict(architecture)):
+                widest[unit.name] = max(unit.width, widest.get(unit.name, 0))
+        return cls(widest, labels(pruned))
+
+
+def width_blocks(architecture: Mapping[str, Any], start: StartNetwork) -> list[DrawnBlock]:
     """A pruned network: of each prunable layer the width that is left."""
     from atoll.spaces.pruned.pruning import units
 
     return [
-        DrawnBlock(
-            f"layer {number}",
-            [unit.name],
-            "",
-            [
-                (
-                    unit.width / whole.get(unit.name, unit.width),
-                    "c2",
-                    f"{unit.width} of {whole.get(unit.name, unit.width)}",
-                )
-            ],
-        )
-        for number, unit in enumerate(units(dict(architecture)), start=1)
+        DrawnBlock(start.labels[unit.name], [], "", [(unit.width / whole, "c2", f"{unit.width} of {whole}")])
+        for unit in units(dict(architecture))
+        for whole in [start.widths[unit.name]]
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from atoll.errors import AtollError
 from atoll.report.html.charts.scales import amount, count, duration, percent, plain
 from atoll.report.html.markup import Html, tag
-from atoll.report.html.networks.blocks import block_row, choice_blocks, layer_blocks, width_blocks
+from atoll.report.html.networks.blocks import StartNetwork, block_row, choice_blocks, layer_blocks, width_blocks
 from atoll.report.html.networks.cells import cell_drawing
 from atoll.report.html.page import section
 from atoll.report.html.tables import TableColumn, table
@@ -31,8 +31,8 @@ def networks_section(view: RunView, prefix: str = "", most: int = MOST) -> Html 
     entries = sorted(view.candidates, key=lambda entry: (not entry["picks"], bool(entry.get("owner"))))
     if not entries:
         return None
-    whole = _start_widths(entries)
-    drawn = [_network(view, entry, whole, number < OPEN) for number, entry in enumerate(entries[:most])]
+    start = StartNetwork.of([own for entry in entries if (own := entry["architecture"]).get("space") == "widths"])
+    drawn = [_network(view, entry, start, number < OPEN) for number, entry in enumerate(entries[:most])]
     more = len(entries) - most
     return section(
         f"{prefix}networks",
@@ -62,8 +62,11 @@ def _table(view: RunView, entries: Sequence[Entry]) -> Html:
         TableColumn("test error", hint="of the network as it is handed over; in brackets as the search measured it")
     ]
     columns += [TableColumn(HEADINGS.get(name, name.replace("_", " "))) for name in names]
+    layers = [str(entry.get("about", {}).get("layer", "")) for entry in entries]
+    if any(layers):
+        columns.append(TableColumn("pruned", False, hint="the layer whose filters were removed last"))
     rows = []
-    for entry in entries:
+    for entry, layer in zip(entries, layers, strict=True):
         own = entry["objectives"]
         rows.append(
             [
@@ -72,6 +75,7 @@ def _table(view: RunView, entries: Sequence[Entry]) -> Html:
                 percent(own["error"]) if "error" in own else "",
                 _test(entry),
                 *(value_text(name, own[name]) if name in own else "" for name in names),
+                *([layer] if any(layers) else []),
             ]
         )
     marked = [number for number, entry in enumerate(entries) if view.recommended in (entry["id"], *entry["picks"])]
@@ -96,7 +100,7 @@ def value_text(name: str, value: float) -> str:
     return count(value) if value >= 10_000 else plain(value)
 
 
-def _network(view: RunView, entry: Entry, whole: Mapping[str, int], is_open: bool) -> Html:
+def _network(view: RunView, entry: Entry, start: StartNetwork, is_open: bool) -> Html:
     own = entry["objectives"]
     picks = [tag("span", pick, class_="pick c0") for pick in entry["picks"] if pick != entry["id"]]
     facts = []
@@ -116,13 +120,13 @@ def _network(view: RunView, entry: Entry, whole: Mapping[str, int], is_open: boo
     return tag(
         "details",
         tag("summary", tag("h3", tag("span", entry["id"]), picks), tag("span", ", ".join(facts), class_="muted small")),
-        draw_network(view, entry, whole),
+        draw_network(view, entry, start),
         open=is_open,
         class_="network opened-in-print",
     )
 
 
-def draw_network(view: RunView, entry: Entry, whole: Mapping[str, int]) -> Html:
+def draw_network(view: RunView, entry: Entry, start: StartNetwork) -> Html:
     """The architecture, by its space. One that cannot be drawn says why."""
     architecture, name = entry["architecture"], str(entry["id"])
     try:
@@ -134,7 +138,7 @@ def draw_network(view: RunView, entry: Entry, whole: Mapping[str, int]) -> Html:
             case "genome":
                 return _graph(view, entry)
             case "widths":
-                blocks = width_blocks(architecture, whole)
+                blocks = width_blocks(architecture, start)
                 if blocks:
                     lead = tag(
                         "p", "Channels that are left of the start network, layer by layer.", class_="small muted"
@@ -189,16 +193,3 @@ def _graph(view: RunView, entry: Entry) -> Html:
             class_="numbers",
         ),
     )
-
-
-def _start_widths(entries: Sequence[Entry]) -> dict[str, int]:
-    """The largest width of every prunable layer in any network: that of the start network, if it is among them."""
-    widest: dict[str, int] = {}
-    pruned = [entry["architecture"] for entry in entries if entry["architecture"].get("space") == "widths"]
-    if pruned:
-        from atoll.spaces.pruned.pruning import units
-
-        for architecture in pruned:
-            for unit in units(dict(architecture)):
-                widest[unit.name] = max(unit.width, widest.get(unit.name, 0))
-    return widest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from atoll.report.html.charts.frame import COLOURS, Axis
 from atoll.report.html.charts.lines import POINTS, Line, LineChart, Points, line_chart
@@ -165,34 +166,47 @@ def _policy(view: RunView) -> Iterator[LineChart]:
 
 
 def _pruning(view: RunView) -> Iterator[LineChart | Html]:
-    marks = []
-    for place, one in view.digest.chosen.items():
-        macs = one.get("resources", {}).get("macs")
-        error = one.get("test_error", one.get("error"))
-        if macs is not None and error is not None:
-            tip = f"{one['network']}, iteration {place}\n{percent(1 - error)} correct, {count(macs)} MACs"
-            marks.append(Mark(float(macs), 1 - float(error), tip))
-    if len(marks) > 1:
-        yield _sequence(view, marks)
+    ends = [
+        _IterationEnd(place, one["network"], one.get("layer", ""), float(macs), 1 - float(error))
+        for place, one in view.digest.chosen.items()
+        if (macs := one.get("resources", {}).get("macs")) is not None
+        and (error := one.get("test_error", one.get("error"))) is not None
+    ]
+    if len(ends) > 1:
+        yield _sequence(ends)
     yield LineChart("Accuracy", accuracy_lines(view), "rows answered correctly", percent)
 
 
-def _sequence(view: RunView, marks: Sequence[Mark]) -> Html:
+class _IterationEnd(NamedTuple):
+    """The network that an iteration ended with, and the layer that it has pruned."""
+
+    iteration: int
+    network: str
+    layer: str
+    macs: float
+    right: float
+
+    @property
+    def mark(self) -> Mark:
+        layer = f": {self.layer}" if self.layer else ""
+        first = f"{self.network}, iteration {self.iteration}{layer}"
+        return Mark(self.macs, self.right, f"{first}\n{percent(self.right)} correct, {count(self.macs)} MACs")
+
+
+def _sequence(ends: Sequence[_IterationEnd]) -> Html:
     from atoll.report.html.charts.scales import linear
 
-    macs, right = [mark.x for mark in marks], [mark.y for mark in marks]
+    macs, right = [one.macs for one in ends], [one.right for one in ends]
+    columns = [TableColumn("network", False), TableColumn("pruned", False), TableColumn("correct"), TableColumn("MACs")]
     return scatter_chart(
         ScatterChart(
             "Networks of falling cost",
             Axis("MACs of one forward pass", fitting(macs), count),
             Axis("rows answered correctly", linear(right), percent),
-            [Layer("", marks, [(sorted((mark.x, mark.y) for mark in marks), "c0 thin")], steps=False)],
+            [Layer("", [one.mark for one in ends], [(sorted(zip(macs, right, strict=True)), "c0 thin")], steps=False)],
             about="The network that each iteration ended with.",
-            numbers=(
-                [TableColumn("network", False), TableColumn("correct"), TableColumn("MACs")],
-                [[mark.tip.partition(",")[0], percent(mark.y), count(mark.x)] for mark in marks],
-            ),
-            spoken=f"{len(marks)} networks from {count(max(macs))} to {count(min(macs))} MACs",
+            numbers=(columns, [[one.network, one.layer, percent(one.right), count(one.macs)] for one in ends]),
+            spoken=f"{len(ends)} networks from {count(max(macs))} to {count(min(macs))} MACs",
             height=250,
         )
     )
