@@ -57,6 +57,8 @@ def test_training_that_measures_first() -> None:
     assert sent.payload["privacy"]["counts"] == 4.0 and sent.payload["privacy"]["steps"] == 15
     with pytest.raises(ConfigError, match="test rows"):
         covered(jobs.TRAIN, epochs=1, batch=10, report={"test": "evaluate"})
+    with pytest.raises(ConfigError, match="statistics"):
+        covered(jobs.TRAIN, epochs=1, batch=10, kept={"of": "m1", "keys": KEYS})
     payload = {"architecture": ARCH, "epochs": 3, "batch": 10, "before": {"validation": "evaluate"}}
     macs = 18 * spaces.cost(ARCH).macs
     task = Task("t", INFO.name, jobs.TRAIN, payload, macs + 5, {"weights": None, "before": {}})

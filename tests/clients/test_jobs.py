@@ -83,23 +83,51 @@ def moved(weights: Tensors) -> float:
 
 
 def test_test_rows_counted_along_with_another_task_are_the_same_counts() -> None:
-    """To the bit: of a network, of keys of a master, and of its slices while they are calibrated."""
+    """To the bit: of networks while another is trained, and of slices of a master while they are calibrated."""
     client = Client(DATA.client(NAME), {}, stream(1, "client"))
     master = plan.architecture_for(DATA.schema, None, [4, 4, 4], None, 6, "batch")
     weights, keys = spaces.initial(master, stream(1, "start")), [[0, 1, 2], [3, 2, 1], [0, 1, 3]]
-    common = {"architecture": master, "weights": weights, "batch": 7}
+    common: Payload = {"architecture": master, "weights": weights, "batch": jobs.TEST_BATCH}
     alone = jobs.count_correct({**common, "keys": keys, "part": "test"}, client)["correct"]
-    with_validation = {**common, "keys": keys, "part": "validation", "report": {"test": [2, 0]}}
-    found = jobs.count_correct(with_validation, client)
-    assert found["report"]["test"]["correct"].tolist() == [alone[2], alone[0]] and len(found["correct"]) == 3
-    slices = {"architectures": [choice.sub_model(master, key) for key in keys], "weights": weights, "batch": 7}
-    calibrated = jobs.calibrate({**slices, "part": "train", "report": {"test": True}}, client)
+    parts = [choice.sub_model(master, key) for key in (keys[2], keys[0])]
+    networks = [{"architecture": arch, "weights": weights.slice(choice.names(arch))} for arch in parts]
+    training: Payload = {**common, "key": keys[1], "epochs": 1, "batch": 4, "lr": 0.1}
+    plain = jobs.train(training, Client(DATA.client(NAME), {}, stream(1, "client")))
+    found = jobs.train(
+        training | {"report": {"networks": networks}}, Client(DATA.client(NAME), {}, stream(1, "client"))
+    )
+    assert found["report"]["networks"].tolist() == [alone[2], alone[0]]
+    assert found["weights"].whole_digest() == plain["weights"].whole_digest()
+    slices = {"architectures": [choice.sub_model(master, key) for key in keys], "weights": weights}
+    calibrated = jobs.calibrate({**slices, "batch": jobs.TEST_BATCH, "part": "train", "report": {"test": True}}, client)
     assert calibrated["report"]["test"]["correct"].tolist() == alone.tolist()
 
     one = {"architecture": ARCH, "weights": WEIGHTS, "batch": 7}
     tested = jobs.count_correct({**one, "part": "test"}, client)
     both = jobs.count_correct({**one, "part": "validation", "statistics": True, "report": {"test": True}}, client)
     assert both["report"] == {"test": tested} and {"correct", "statistics"} < set(both)
+
+
+def test_statistics_are_kept_until_the_next_measurement_and_only_fetched_from_their_own() -> None:
+    client = Client(DATA.client(NAME), {}, stream(1, "client"))
+    master = plan.architecture_for(DATA.schema, None, [4, 4], None, 6, "batch")
+    weights, keys = spaces.initial(master, stream(1, "start")), [[0, 1], [3, 2]]
+    measuring: Payload = {"architecture": master, "weights": weights, "batch": 100, "part": "validation", "keys": keys}
+    assert set(jobs.count_correct({**measuring, "keep": "m1"}, client)) == {"correct"}
+    rows = len(DATA.client(NAME).part("validation")[1])
+
+    def counts(measurement: str, key: list[int]) -> set[float]:
+        (own,) = jobs.fetch({"architecture": master, "kept": {"of": measurement, "keys": [key]}}, client)["statistics"]
+        return {float(array[0]) for name, array in own.items() if name.endswith(".count")}
+
+    assert counts("m1", [3, 2]) == {rows}
+    assert counts("m2", [3, 2]) == counts("m1", [1, 1]) == {0.0}, (
+        "of another measurement, or of a key that was not in it"
+    )
+    jobs.count_correct(measuring, client)
+    assert counts("m1", [3, 2]) == {rows}, "a measurement that says nothing of it"
+    jobs.count_correct({**measuring, "keep": ""}, client)
+    assert client.memory == {} and counts("m1", [3, 2]) == {0.0}
 
 
 def test_the_standard_objective_by_name_is_the_default_to_the_bit() -> None:

@@ -1,4 +1,5 @@
-"""What a client's memory may hold: islands of nevofed and held changes of decnas, one thing wrong at a time."""
+"""What a client's memory may hold: islands of nevofed, held changes of decnas and statistics of realtime, one thing
+wrong at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 
 from atoll.algorithms.neat.island import new_island
 from atoll.algorithms.neat.settings import NeatSettings
+from atoll.clients import KeptStatistics
 from atoll.core.checks import from_plain, inspect_memory, to_plain
 from atoll.core.messages import Tensors
 from atoll.methods.decnas.clients import HeldChanges
@@ -95,3 +97,24 @@ def test_what_nothing_describes_holds_no_nan_and_has_a_sensible_size() -> None:
     assert str(inspect_memory({"a": huge}, None)).startswith("size: a client's memory has arrays of 4294967296 bytes")
     assert str(inspect_memory([1], None)).startswith("schema: ")
     assert str(inspect_memory({"a": object()}, None)).startswith("schema: ")
+
+
+def test_kept_statistics_are_those_of_their_measurement() -> None:
+    check = from_plain(to_plain({"statistics": KeptStatistics("m1")}))
+    sums = np.ones((3, 4))
+
+    def memory(**changed: Any) -> dict[str, Any]:
+        return {"statistics": {"of": "m1", "by_prefix": {"": sums, "02": sums}, **changed}}
+
+    assert inspect_memory(memory(), check) is None
+    wrong = (
+        {"of": "m2"},
+        {"more": 1},
+        {"by_prefix": [sums]},
+        {"by_prefix": {"": sums[:2]}},
+        {"by_prefix": {"": sums * np.nan}},
+        {"by_prefix": {"": sums.astype(np.float32)}},
+        {"by_prefix": {"": 7}},
+    )
+    for changed in wrong:
+        assert str(inspect_memory(memory(**changed), check)).startswith("schema: something else than ")

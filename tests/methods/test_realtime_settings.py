@@ -91,7 +91,17 @@ def test_paper_presets_are_the_papers() -> None:
     assert isinstance(offline.settings, OfflineConfig)
     assert (offline.data.clients, offline.data.partition) == (20, "classes:5")
     assert (offline.settings.generations, offline.settings.rounds) == (50, 550)
-    own = {"rounds", "generations", "average", "paths", "snapshots", "finish", "finish_networks", "finish_lr"}
+    own = {
+        "rounds",
+        "generations",
+        "average",
+        "paths",
+        "snapshots",
+        "snapshot_every",
+        "finish",
+        "finish_networks",
+        "finish_lr",
+    }
     own |= {"server_momentum", "schedule"}
     assert offline.settings.model_dump(exclude=own) == searching.model_dump(exclude=own)
 

@@ -6,6 +6,7 @@ One sample through the stem costs 4 MACs, through the head 4 (its 2 biases cost 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,27 +47,42 @@ class Script(ScriptedFederation):
         if job == "train":
             added = self._change(task, len(self.sent("train")) - 1)
             weights: Tensors = task.payload["weights"]
-            return {"weights": Tensors({name: array + np.float32(added) for name, array in weights.items()})}
+            new = {"weights": Tensors({name: array + np.float32(added) for name, array in weights.items()})}
+            return new | self._fetched(task)
+        if job == "fetch":
+            return self._fetched(task)
         if job == "count_correct":
             if "keys" not in task.payload:
                 found: Payload = {"correct": 0 if self._correct is None else self._correct(task)[0]}
                 found |= {"report": {"test": {"correct": found["correct"]}}} if "report" in task.payload else {}
                 form = statistics_form(task.payload["architecture"])
                 return found | ({"statistics": form} if task.payload.get("statistics") else {})
-            keys = task.payload["keys"]
-            counts = [0] * len(keys) if self._correct is None else self._correct(task)
-            watched = [keys[place] for place in task.payload.get("statistics", [])]
-            forms = [statistics_form(choice.sub_model(task.payload["architecture"], key)) for key in watched]
-            answer: Payload = {"correct": np.array(counts, np.int64)} | ({"statistics": forms} if watched else {})
-            places = task.payload.get("report", {}).get("test", [])
-            return answer | _reported([counts[place] for place in places])
+            counts = [0] * len(task.payload["keys"]) if self._correct is None else self._correct(task)
+            return {"correct": np.array(counts, np.int64)}
         networks = task.payload["architectures"]
-        counts = [3] * len(networks) if "report" in task.payload else []
-        return {"statistics": [statistics_form(arch) for arch in networks]} | _reported(counts)
+        answer: Payload = {"statistics": [statistics_form(arch) for arch in networks]}
+        counts = np.full(len(networks), 3, np.int64)
+        return answer | ({"report": {"test": {"correct": counts}}} if "report" in task.payload else {})
+
+    def _fetched(self, task: Task) -> Payload:
+        """Statistics of as many values as the client has rows, and of the test rows what `correct` says."""
+        answer: Payload = {}
+        if "kept" in task.payload:
+            arch, keys = task.payload["architecture"], task.payload["kept"]["keys"]
+            (rows,) = (info.sizes["validation"] for info in self._clients if info.name == task.client)
+            answer["statistics"] = [statistics_of(choice.sub_model(arch, key), rows) for key in keys]
+        if "report" in task.payload:
+            keys = [network["architecture"]["key"] for network in task.payload["report"]["networks"]]
+            counts = [0] * len(keys) if self._correct is None else self._correct(replace(task, payload={"keys": keys}))
+            answer["report"] = {"networks": np.array(counts, np.int64)}
+        return answer
 
 
-def _reported(counts: Sequence[int]) -> Payload:
-    return {"report": {"test": {"correct": np.array(counts, np.int64)}}} if counts else {}
+def statistics_of(arch: Payload, rows: int, value: float = 2.0) -> Tensors:
+    """What `calibrate` returns where every value is the same."""
+    fills = {"count": float(rows), "sum": rows * value, "squares": rows * value**2}
+    form = statistics_form(arch)
+    return Tensors({name: np.full_like(form[name], fills[name.rpartition(".")[2]]) for name in form})
 
 
 def client(name: str, train: int = 10, validation: int = 10, test: int = 0, **known: Any) -> ClientInfo:

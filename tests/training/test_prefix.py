@@ -14,11 +14,11 @@ from atoll import spaces
 from atoll.core.messages import Array, Tensors
 from atoll.errors import ArchitectureError
 from atoll.spaces.choice import space as choice
-from atoll.training.calibration import calibrate
+from atoll.training.calibration import calibrate, statistics_form
 from atoll.training.evaluation import evaluate
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import network
-from atoll.training.shared_prefix import evaluate_keys, key_tree
+from atoll.training.shared_prefix import evaluate_keys, key_tree, statistics_of
 from refusals import refused
 
 IMAGE: dict[str, Any] = {"space": "choice", "input": [1, 9, 9], "classes": 4, "channels": [4, 4, 8, 8, 16]}
@@ -58,18 +58,32 @@ def test_every_key_gets_the_counts_of_its_own_network_to_the_bit(arch: dict[str,
 
 @pytest.mark.parametrize("arch", [IMAGE, TABLE])
 def test_batch_statistics_come_with_the_evaluation(arch: dict[str, Any]) -> None:
-    """They change no bit of any count, and are those that `calibrate` computes for the network alone."""
+    """They change no bit of any count, and are those that `calibrate` computes for each network alone."""
     master, weights, x, y = _setting(arch)
     keys = choice.random_keys(8, choice.blocks(arch), np.random.default_rng(3))
     plain, nothing = evaluate_keys(master, weights, keys, x, y, batch=20)
-    counts, found = evaluate_keys(master, weights, keys, x, y, batch=20, watched=[5, 2])
-    assert nothing == [] and all(_same(one, two) for one, two in zip(plain, counts, strict=True))
-    for position, statistics in zip([5, 2], found, strict=True):
-        sub = choice.sub_model(arch, keys[position])
+    counts, by_prefix = evaluate_keys(master, weights, keys, x, y, batch=20, statistics=True)
+    assert nothing == {} and all(_same(one, two) for one, two in zip(plain, counts, strict=True))
+    for key in keys:
+        sub = choice.sub_model(arch, key)
         expected = calibrate(network(sub), weights.slice(choice.names(sub)), x, 20)
+        statistics = statistics_of(by_prefix, arch, key)
         assert statistics.keys() == expected.keys()
         for name, values in expected.items():
+            assert statistics[name].dtype == values.dtype and statistics[name].shape == values.shape
             np.testing.assert_allclose(statistics[name], values, rtol=2e-5, atol=1e-3)
+    unknown = (3,) * choice.blocks(arch)
+    assert unknown not in keys
+    none = statistics_of(by_prefix, arch, unknown)
+    assert none.keys() == statistics_form(choice.sub_model(arch, unknown)).keys()
+    assert all(not array.any() for array in none.values())
+
+
+def test_networks_without_batch_norm_have_no_statistics() -> None:
+    arch = {**TABLE, "norm": "group"}
+    master, weights, x, y = _setting(arch)
+    _, by_prefix = evaluate_keys(master, weights, [(1, 2, 3, 0)], x, y, statistics=True)
+    assert by_prefix == {} and statistics_of(by_prefix, arch, (1, 2, 3, 0)) == {}
 
 
 def test_order_and_company_of_a_key_do_not_matter() -> None:
@@ -126,7 +140,7 @@ def test_weights_of_the_used_branches_are_enough() -> None:
 
 def test_no_keys_and_no_rows() -> None:
     master, weights, x, y = _setting(TABLE)
-    assert evaluate_keys(master, weights, [], x, y) == ([], [])
+    assert evaluate_keys(master, weights, [], x, y) == ([], {})
     empty, _ = evaluate_keys(master, weights, [(0, 0, 0, 0)], x[:0], y[:0], classes=3)
     assert empty[0].rows == 0
     with pytest.raises(ValueError):

@@ -18,6 +18,7 @@ from atoll.clients.evaluation import (
     metrics_of,
     total,
 )
+from atoll.clients.kept import Fetch, KeptStatistics, Wanted
 from atoll.clients.training_round import (
     Counted,
     FederatedModel,
@@ -35,10 +36,13 @@ __all__ = [
     "Client",
     "Counted",
     "FederatedModel",
+    "Fetch",
     "Finished",
+    "KeptStatistics",
     "LocalTraining",
     "PrivateWork",
     "ReportCounts",
+    "Wanted",
     "calibrated",
     "calibrated_each",
     "calibrated_together",

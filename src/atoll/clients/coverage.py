@@ -71,6 +71,11 @@ def use_of(job: str, payload: Mapping[str, Any]) -> jobs.RowUse:
             "[privacy]: counts of clients' test rows are not covered by the account; set data.split to leave none",
             code="privacy-not-covered",
         )
+    if "kept" in payload:
+        raise ConfigError(
+            "[privacy]: batch norm statistics of clients are not covered by the account; use networks with group norm",
+            code="privacy-not-covered",
+        )
     module, _, name = job.partition(":")
     if module.startswith("atoll.") and name in (known := getattr(import_module(module), "USES", {})):
         found: jobs.RowUse = known[name](payload)

@@ -37,9 +37,12 @@ EVALUATE = f"{__name__}:evaluate"
 EVALUATE_DELIVERED = f"{__name__}:evaluate_delivered"
 COUNT_CORRECT = f"{__name__}:count_correct"
 CALIBRATE = f"{__name__}:calibrate"
+FETCH = f"{__name__}:fetch"
 GRADIENT = f"{__name__}:gradient"
 
 TEST_BATCH = 100  # rows of a batch where nothing is trained
+NETWORKS = "networks"  # in what a task asks for the report: of networks that it does not train
+KEPT = "statistics"  # of the last measurement, in a client's memory
 
 
 def train(payload: Payload, client: Client, objective: Objective | None = None) -> Payload:
@@ -53,13 +56,14 @@ def train(payload: Payload, client: Client, objective: Objective | None = None) 
     The weights of a sparse network travel along its graph and are trained inside it. Before the upload the fraction
     `xi` of the smallest weights of every sparse matrix is removed.
 
-    With `before` the network is measured as it came, before it is trained, see `measured`.
+    With `before` the network is measured as it came, before it is trained, see `measured`. What the reply also says of
+    other networks is in `fetch`.
 
     With `privacy` (see `coverage`) it is trained by noisy steps. What follows them, such as that removal, uses their
     result only, so it changes nothing in the guarantee.
     """
     architecture, key = payload["architecture"], payload.get("key")
-    counts = measured(payload, client)
+    counts = measured(payload, client) | fetch(payload, client)
     fields = sgd.TrainSettings.__dataclass_fields__
     x, y = client.data.part("train")
     if payload.get("with_validation"):
@@ -116,8 +120,27 @@ def measured(payload: Payload, client: Client) -> Payload:
     return {
         key: {part: MEASURES[job]({**own, "part": part}, client) for part, job in payload[key].items()}
         for key in ("before", REPORT)
-        if key in payload
+        if key in payload and NETWORKS not in payload[key]
     }
+
+
+def fetch(payload: Payload, client: Client) -> Payload:
+    """What a task asks of networks other than the one that it trains.
+
+    `kept`: batch norm statistics of some `keys` of this master network, from the measurement with the name `of`, which
+    its client has kept (see `count_correct`); without it, of no rows. `report`: the correct test rows of `networks`.
+    """
+    answer: Payload = {}
+    if "kept" in payload:
+        wanted, held = payload["kept"], client.memory.get(KEPT, {})
+        known = held["by_prefix"] if held.get("of") == wanted["of"] else {}
+        architecture = payload["architecture"]
+        answer["statistics"] = [shared_prefix.statistics_of(known, architecture, key) for key in wanted["keys"]]
+    if NETWORKS in payload.get(REPORT, {}):
+        asked = [{**own, "part": "test", "batch": TEST_BATCH} for own in payload[REPORT][NETWORKS]]
+        correct = [count_correct(own, client)["correct"] for own in asked]
+        answer[REPORT] = {NETWORKS: np.array(correct, np.int64)}
+    return answer
 
 
 def _upload(architecture: dict[str, Any], trained: Tensors) -> Tensors:
@@ -169,33 +192,34 @@ def evaluate_delivered(payload: Payload, client: Client) -> Payload:
 def count_correct(payload: Payload, client: Client, counted: int | None = None) -> Payload:
     """Correct rows of one `part`: a number for one network, an array for several `keys` of a master network.
 
-    With `confusion` confusion matrices instead. With `statistics` (for one network True, for keys positions of some)
-    also batch norm statistics of these rows. With `report` the reply also has the correct test rows of the network, or
-    of the keys at these positions. With `privacy` the numbers have noise; `counted` is then how many networks' counts
-    are in one reply, if these are not all of them.
+    With `confusion` confusion matrices instead. For one network, with `statistics` also batch norm statistics of these
+    rows. For keys these stay in the client's memory, under the name that `keep` gives this measurement, until the next
+    one with `keep` (empty: nothing is kept). With `report` the reply also has the correct test rows of the network.
+    With `privacy` the numbers have noise; `counted` is then how many networks' counts are in one reply, if these are
+    not all of them.
     """
     if REPORT in payload:
         asked = {name: payload[name] for name in ("architecture", "weights", "batch")} | {"part": "test"}
-        if "keys" in payload:
-            asked["keys"] = [payload["keys"][place] for place in payload[REPORT]["test"]]
-        tested = {REPORT: {"test": count_correct(asked, client)}}
-        return count_correct(charged(payload), client) | tested
+        return count_correct(charged(payload), client) | {REPORT: {"test": count_correct(asked, client)}}
     architecture, weights, part, batch = (payload[name] for name in ("architecture", "weights", "part", "batch"))
     x, y = client.data.part(part)
     module: Any = networks.network(architecture, client.device)
     if "keys" in payload:
-        watched, keys = payload.get("statistics", []), payload["keys"]
-        counts, found = shared_prefix.evaluate_keys(
-            module, weights, keys, x, y, batch, watched=watched, device=client.device
+        keep = payload.get("keep")
+        counts, by_prefix = shared_prefix.evaluate_keys(
+            module, weights, payload["keys"], x, y, batch, statistics=bool(keep), device=client.device
         )
+        if keep is not None:
+            client.memory.pop(KEPT, None)
+        if keep:
+            client.memory[KEPT] = {"of": keep, "by_prefix": by_prefix}
         right = np.array([count.correct for count in counts], np.int64)
         if "privacy" in payload:
             _refuse_other_counts(payload, module)
             right = _noisy(right, payload, len(y), client, counted or len(right))
-        answer: Payload = {"correct": right}
         if payload.get("confusion"):
-            answer = {"confusion": np.stack([count.confusion for count in counts])}
-        return answer | ({"statistics": found} if watched else {})
+            return {"confusion": np.stack([count.confusion for count in counts])}
+        return {"correct": right}
     whole = sparse.unpack(architecture, weights)
     if "privacy" in payload:
         # Every row counts by itself. Without privacy a network without finite outputs gets none right; here one row
@@ -209,7 +233,7 @@ def count_correct(payload: Payload, client: Client, counted: int | None = None) 
     else:
         one, own = evaluation.evaluate(module, whole, x, y, batch, device=client.device), None
     if payload.get("confusion"):
-        answer = {"confusion": one.confusion}
+        answer: Payload = {"confusion": one.confusion}
     else:  # a network without finite outputs gets none right
         answer = {"correct": one.correct if math.isfinite(one.loss) else 0}
     return answer | ({} if own is None else {"statistics": own})
@@ -354,5 +378,6 @@ JOBS: dict[str, Job] = {
     "evaluate_delivered": evaluate_delivered,
     "count_correct": count_correct,
     "calibrate": calibrate,
+    "fetch": fetch,
     "gradient": gradient,
 }

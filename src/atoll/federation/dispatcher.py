@@ -31,7 +31,7 @@ from atoll.federation.transport import (
     reply_from_plain,
 )
 
-FORGETFUL = "atoll.clients."  # jobs of these modules leave their client's memory as it is
+FORGETFUL = "atoll.clients."  # jobs of these modules write no memory, unless their task says what it `remembers`
 UNEXPECTED_REPLIES = 10  # that a round reports: endless junk must not fill the log
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from atoll.algorithms.sampling import choose, participants
 from atoll.clients import (
     Counted,
     FederatedModel,
+    KeptStatistics,
     LocalTraining,
     count_correct,
     count_tests,
@@ -27,9 +28,8 @@ from atoll.clients import (
     train_models,
     train_task,
 )
-from atoll.clients.evaluation import ReportCounts, reporting, statistics_check
+from atoll.clients.evaluation import ReportCounts
 from atoll.core.checks import CountArray, CountsUpTo
-from atoll.core.messages import REPORT
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Array,
@@ -49,12 +49,19 @@ from atoll.methods.base import (
 from atoll.methods.choice_config import POPULATION, ChoiceConfig
 from atoll.spaces.choice import plan
 from atoll.spaces.choice import space as choice
-from atoll.training import calibration
 from atoll.training.metrics import Objective, objective_error
 
 DRAWS = 200  # of a key at random until it is within `max_macs`; then the cheapest of them
 
 Key = list[int]
+
+
+class Measurement(NamedTuple):
+    """What clients found of some keys."""
+
+    errors: list[float]  # empty if no client, or too few, had or returned any
+    clients: list[str]  # who measured
+    problem: str  # why replies failed
 
 
 class ChoiceSearch(Method[StateT]):
@@ -71,9 +78,9 @@ class ChoiceSearch(Method[StateT]):
 
     def first_parents(self, federation: Federation, rng: Generator) -> list[Key]:
         """Line 7: keys drawn at random. A federation without validation rows is refused here, and too few clients that
-        judge networks in a round."""
-        judging = participants(len(federation.clients()), self.config.fraction)
-        federation.robust.refuse_fewer(judging, f"{judging} clients measure networks in a round", "fitness")
+        evaluate networks in a round."""
+        evaluating = participants(len(federation.clients()), self.config.fraction)
+        federation.robust.refuse_fewer(evaluating, f"{evaluating} clients measure networks in a round", "fitness")
         if not any(info.sizes["validation"] for info in federation.clients()):
             raise ConfigError(
                 "data.split: no client has validation rows, and the search evaluates networks on them; add some",
@@ -157,15 +164,14 @@ class ChoiceSearch(Method[StateT]):
         holders: Sequence[ClientInfo],
         part: Part,
         federation: Federation,
-        watched: Sequence[int] = (),
-        reported: Sequence[int] = (),
+        keep: str | None = None,
         tested: ReportCounts | None = None,
-    ) -> tuple[list[float], list[Tensors], str]:
-        """The error of every key on this part of all holders; empty if none has or returns it, with failure reasons.
+    ) -> Measurement:
+        """The error of every key on this part of all holders.
 
-        Also batch norm statistics of the keys at the positions `watched`, from the same rows. On test rows the error is
-        the share of wrong rows, whatever the search minimises. `tested` gets what is counted on test rows: of the keys
-        at the positions `reported`, where the report is about the holders' own, and of all keys if that is the part.
+        With `keep` each client keeps the batch norm statistics of all keys on these rows under this name, until the
+        next measurement with `keep`; "" only ends that. On test rows the error is the share of wrong rows, whatever the
+        search minimises, and `tested` gets what is counted.
         """
         objective: Objective = "error" if part == "test" else self.config.objective
         payload: Payload = {
@@ -175,45 +181,34 @@ class ChoiceSearch(Method[StateT]):
             "part": part,
             "batch": jobs.TEST_BATCH,
         }
-        payload |= {"statistics": list(watched)} if watched else {}
+        payload |= {} if keep is None else {"keep": keep}
         payload |= {"confusion": True} if objective != "error" else {}
-        watching = [statistics_check(choice.sub_model(self.architecture, keys[place]), 0) for place in watched]
+        remembers = {jobs.KEPT: KeptStatistics(keep)} if keep else None
         macs, classes = choice.executed_macs(self.architecture, keys), int(self.architecture["classes"])
         sizes = {info.name: info.sizes[part] for info in holders if info.sizes[part]}
-        about = reporting(federation) if reported else frozenset()
-        tests = {info.name: info.sizes["test"] for info in holders if info.name in about}
         tasks = []
         for name, size in sizes.items():
-            confusions = CountArray((len(keys), classes, classes), size, each=1)
-            returns: dict[str, Any] = {"confusion": confusions}
-            if objective == "error":
-                returns = {"correct": CountsUpTo((len(keys),), size)}
-            returns |= {"statistics": [replace(one, rows=size) for one in watching]} if watched else {}
-            own = payload
-            if name in tests:
-                own = payload | {REPORT: {"test": list(reported)}}
-                returns[REPORT] = {"test": {"correct": CountsUpTo((len(reported),), tests[name])}}
-            tasks.append(Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, own, macs * size, returns, part == "test"))
+            returns: Payload = {"correct": CountsUpTo((len(keys),), size)}
+            if objective != "error":
+                returns = {"confusion": CountArray((len(keys), classes, classes), size, each=1)}
+            task = Task(f"{part}:{name}", name, jobs.COUNT_CORRECT, payload, macs * size, returns, part == "test")
+            tasks.append(replace(task, remembers=remembers))
         total: Array = np.zeros(len(keys) if objective == "error" else (len(keys), classes, classes), np.int64)
-        rows, each = 0, []
-        statistics: list[Tensors] = []
+        rows, each, clients = 0, [], []
         replies = federation.collect(tasks, minimum=0)
         for reply in replies:
-            found = reply.payload["correct" if objective == "error" else "confusion"]
+            found, client = reply.payload["correct" if objective == "error" else "confusion"], reply.task.client
             total += found
-            rows += sizes[reply.task.client]
+            rows += sizes[client]
+            clients.append(client)
             if federation.median_fitness and part == "validation":
-                each.append(_errors(found, sizes[reply.task.client], objective))
-            new = reply.payload.get("statistics", [])
-            statistics = [calibration.pooled(pair) for pair in zip(statistics, new, strict=True)] if statistics else new
-            counts = reply.payload.get(REPORT, {"test": reply.payload})["test"]
-            if tested is not None and (part == "test" or REPORT in reply.payload):
-                places = range(len(keys)) if part == "test" else reported
-                tested.add([key_name(keys[place]) for place in places], reply.task.client, counts["correct"])
+                each.append(_errors(found, sizes[client], objective))
+            if tested is not None:
+                tested.add(list(map(key_name, keys)), client, found)
         if not rows or not replies.enough:
-            return [], [], replies.reasons
+            return Measurement([], [], replies.reasons)
         errors = np.median(each, axis=0).tolist() if each else _errors(total, rows, objective)
-        return errors, statistics, replies.reasons
+        return Measurement(errors, clients, replies.reasons)
 
     def test_errors(
         self, keys: Sequence[Key], weights: Tensors, federation: Federation, known: ReportCounts
@@ -255,12 +250,14 @@ class ChoiceSearch(Method[StateT]):
         participating: Sequence[ClientInfo],
         federation: Federation,
         leave_out: Collection[str] = (),
+        statistics: bool = False,
     ) -> tuple[list[FederatedModel], dict[str, list[float]], dict[str, Counted]]:
         """One round of federated averaging of each by all participating clients: the models, their objectives, and what
         was counted on validation rows, but those of clients to `leave_out`; see `count_finalists`."""
         trained = train_models(federation, models, participating, training, rounds_done)
         measuring = [info for info in participating if info.name not in leave_out]
-        counted = self.count_finalists(trained, measuring, federation, self.test_is_due(federation.round))
+        tested = self.test_is_due(federation.round)
+        counted = self.count_finalists(trained, measuring, federation, tested, statistics)
         values = {
             name: self.values(found.error(self.config.objective), self.cost(key_from_name(name)), participating)
             for name, found in counted.items()
@@ -273,15 +270,16 @@ class ChoiceSearch(Method[StateT]):
         clients: Sequence[ClientInfo],
         federation: Federation,
         tested: bool = False,
+        statistics: bool = False,
     ) -> dict[str, Counted]:
-        """The networks on these clients' validation rows, with batch norm statistics; if `tested` also on their own
-        test rows, for the report."""
+        """The networks on these clients' validation rows; if `tested` also on their own test rows, for the report. With
+        `statistics` also batch norm statistics of the validation rows."""
         counted = count_correct(
             federation,
             models,
             clients,
             "validation",
-            statistics=True,
+            statistics=statistics,
             confusion=self.config.objective != "error",
             tested=tested,
         )

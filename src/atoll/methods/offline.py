@@ -199,7 +199,7 @@ class Offline(ChoiceSearch[OfflineState]):
         federation: Federation,
     ) -> float | None:
         """The share of wrong rows over all holders of this part; None if no client has or returns it."""
-        errors, _, _ = self.errors([key], weights, holders, part, federation)
+        errors = self.errors([key], weights, holders, part, federation).errors
         return errors[0] if errors else None
 
     # -- the final training -------------------------------------------------------------------------------------------

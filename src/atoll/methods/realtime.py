@@ -31,7 +31,7 @@ from atoll.algorithms import nsga2
 from atoll.algorithms.aggregation import with_momentum
 from atoll.algorithms.robust import FEWEST
 from atoll.algorithms.sampling import balanced_paths, groups, participants
-from atoll.clients import Counted, ReportCounts, calibrated_each, calibrated_together
+from atoll.clients import Counted, Fetch, ReportCounts, calibrated_each, calibrated_together
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
@@ -55,8 +55,10 @@ from atoll.methods.choice_search import (
     picked_after,
     picked_keys,
 )
+from atoll.methods.published import Snapshot, completed, fetching, offered
 from atoll.methods.realtime_config import RealtimeConfig
 from atoll.spaces.choice import space as choice
+from atoll.training import calibration
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class RealtimeState:
     master: Tensors
     parents: list[Key]
     objectives: list[list[float]]  # of the parents, measured in the last round of the search; empty before the first
-    ready: dict[str, Any]  # pick -> fixed batch norm statistics of its snapshot
+    published: dict[str, Any]  # pick -> its `Snapshot`
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
     best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
@@ -74,6 +76,7 @@ class RealtimeState:
     planned: int = 0
     velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of the master, for `server_momentum`
     velocities: dict[str, Any] = field(default_factory=dict)  # closing phase: the same of each finished network
+    measured: list[str] = field(default_factory=list)  # clients that keep statistics of the last measurement
 
 
 class Realtime(ChoiceSearch[RealtimeState]):
@@ -110,54 +113,64 @@ class Realtime(ChoiceSearch[RealtimeState]):
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
         segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
         state = replace(state, begun=segment.begun, planned=segment.planned)
-        closing = self.config.closing_of(segment.rounds)
-        if segment.begun:  # what a longer run adds ends with a closing phase; a single round is one
-            closing = max(1, min(segment.rounds - 1, closing))
+        closing = self._closing(state)
         if state.round >= segment.planned - closing and state.objectives:
             return self._closing_round(state, closing, federation, rng)
         return self._search_round(state, federation, rng)
+
+    def _closing(self, state: RealtimeState) -> int:
+        """Rounds of the closing phase of the segment. What a longer run adds ends with one; a single round is one."""
+        segment = RunSegment(state.begun, state.planned)
+        closing = self.config.closing_of(segment.rounds)
+        return max(1, min(segment.rounds - 1, closing)) if segment.begun else closing
 
     def _search_round(
         self, state: RealtimeState, federation: Federation, rng: Generator
     ) -> tuple[RealtimeState, Metrics]:
         offspring = self.offspring(state.parents, state.objectives, rng)
         participating = self.participating(federation, rng)
-        untrained = []
+        due, untrained = self.test_is_due(state.round + 1), []
+        offers = self._offered(state, due)
+        fetch = self._fetch(state, offers, federation, due)
         for trained in [state.parents, offspring] if state.searched == 0 else [offspring]:
-            state, left_out = self._train(state, trained, participating, federation, rng)
+            state, left_out = self._train(state, trained, participating, federation, rng, fetch)
             untrained += left_out
-        master = state.master
+        state = replace(state, published=completed(state.published, offers, fetch, federation))
 
         keys = [*state.parents, *offspring]
-        before = sorted(set(self._places(state.parents, state.objectives).values())) if state.objectives else []
-        watched = before if self.config.snapshots else []
         measuring = [info for info in participating if info.name not in state.checkers]
-        tested = ReportCounts()
-        reported = before if self.test_is_due(state.round + 1) else []
-        objectives, statistics = self._measure(master, keys, measuring, federation, watched, reported, tested)
+        objectives, clients = self._measure(state.master, keys, measuring, federation, self._keep(state))
         survivors = nsga2.select(objectives, self.population, self.excess(keys)).tolist()
-        parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
-        known = {key_name(keys[i]): own for i, own in zip(watched, statistics, strict=True)}
-        ready = self._snapshot_statistics(master, parents, values, known, participating, federation, tested)
         new = replace(
             state,
             round=state.round + 1,
             searched=state.searched + 1,
-            parents=parents,
-            objectives=values,
-            ready=ready,
+            parents=[keys[i] for i in survivors],
+            objectives=[objectives[i] for i in survivors],
+            measured=clients,
             finished={},
             best={},
             velocities={},
         )
-        return new, self._metrics(new, federation, tested) | {"untrained": untrained}
+        if not new.published or len(participating) < len(federation.clients()):
+            # Of the clients that measured some may not participate in the next round, and the first one is usable, too.
+            offers = self._offered(new, due)
+            fetch = self._fetch(new, offers, federation, due)
+            for reply in federation.collect(fetch.alone(measuring), minimum=0):
+                fetch.add(reply)
+            new = replace(new, published=completed(new.published, offers, fetch, federation))
+        return new, self._metrics(new, federation, due) | {"untrained": untrained}
 
     def snapshots(self, state: RealtimeState) -> list[Candidate]:
-        """High and Knee as they are now."""
+        """High and Knee, as published last."""
+        if not self.config.snapshots:
+            return []
+        if state.finished:
+            ready = {pick: (key, state.best[key_name(key)]["statistics"]) for pick, key in self._picked(state).items()}
+            return [self._found(state, key, [pick], own, None) for pick, (key, own) in ready.items()]
         return [
-            self._found(state, key, [pick], Tensors(state.ready[pick]), None)
-            for pick, key in self._picked(state).items()
-            if pick in state.ready
+            self.candidate(key_from_name(one["key"]), one["objectives"], [pick], one["weights"], one["statistics"])
+            for pick, one in state.published.items()
         ]
 
     def private_work(self) -> PrivateWork:
@@ -213,6 +226,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
         participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
+        fetch: Fetch,
     ) -> tuple[RealtimeState, list[str]]:
         """Each key is trained by its own group of clients; the state with the new master, and the keys that no client
         trained."""
@@ -223,12 +237,16 @@ class Realtime(ChoiceSearch[RealtimeState]):
         else:
             shares = groups(list(infos), len(keys), rng)
             pairs = [(key, name) for key, group in zip(keys, shares, strict=True) for name in group]
-        tasks = [self.train_task(key, self._slice(master, key), rounds_done, infos[name]) for key, name in pairs]
+        tasks = [
+            fetch.along(self.train_task(key, self._slice(master, key), rounds_done, infos[name]), infos[name])
+            for key, name in pairs
+        ]
         mean, trained = federation.partial_mean(master, self.config.average), set()
         for reply in federation.collect(tasks, what="a usable sub-model"):
             rows = infos[reply.task.client].sizes["train"]
             mean.add(reply.payload["weights"], federation.weight(reply.task.client, rows))
             trained.add(key_name(reply.task.payload["key"]))
+            fetch.add(reply)
         asked = {key_name(key) for key, _ in pairs}
         left_out = [name for name in map(key_name, keys) if name in asked and name not in trained]
         moved, velocity = with_momentum(master, mean.result(), state.velocity, self.config.server_momentum)
@@ -242,18 +260,16 @@ class Realtime(ChoiceSearch[RealtimeState]):
         keys: Sequence[Key],
         participating: Sequence[ClientInfo],
         federation: Federation,
-        watched: Sequence[int] = (),
-        reported: Sequence[int] = (),
-        tested: ReportCounts | None = None,
-    ) -> tuple[list[list[float]], list[Tensors]]:
-        """The objectives of all keys, and the batch norm statistics of those at the positions `watched`."""
-        errors, statistics, problem = self.errors(
-            keys, master, participating, "validation", federation, watched, reported, tested
-        )
-        if not errors:
-            raise TooFewReplies(f"no client returned validation counts ({problem})", code="too-few-replies")
-        values = [self.values(error, self.cost(key), participating) for key, error in zip(keys, errors, strict=True)]
-        return values, statistics
+        keep: str | None = None,
+    ) -> tuple[list[list[float]], list[str]]:
+        """The objectives of all keys, and the clients that keep statistics of them; see `errors`."""
+        found = self.errors(keys, master, participating, "validation", federation, keep)
+        if not found.errors:
+            raise TooFewReplies(f"no client returned validation counts ({found.problem})", code="too-few-replies")
+        pairs = zip(keys, found.errors, strict=True)
+        return [
+            self.values(error, self.cost(key), participating) for key, error in pairs
+        ], found.clients if keep else []
 
     # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
 
@@ -273,7 +289,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
         training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
         rounds_done = state.round - (state.planned - rounds)
         trained, values, counted = self.train_finalists(
-            models, training, rounds_done, participating, federation, leave_out=state.checkers
+            models, training, rounds_done, participating, federation, state.checkers, self.config.snapshots
         )
         finished, best = {one.name: one.weights for one in trained}, dict(state.best)
         for name, own in finished.items():
@@ -281,11 +297,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
                 best[name] = {"weights": own, "objectives": values[name], "statistics": counted[name].statistics}
                 best[name]["tested"] = _tests_of(counted[name])
         velocities = {one.name: one.velocity for one in trained if one.velocity}
-        new = replace(state, round=state.round + 1, finished=finished, best=best, ready={}, velocities=velocities)
-        if self.config.snapshots:
-            ready = {pick: best[key_name(key)]["statistics"] for pick, key in self._picked(new).items()}
-            new = replace(new, ready=ready)
-        return new, {"phase": "final", **self._metrics(new, federation, ReportCounts())}
+        new = replace(state, round=state.round + 1, finished=finished, best=best, published={}, velocities=velocities)
+        return new, {"phase": "final", **self._metrics(new, federation, self.test_is_due(new.round))}
 
     def _finalists(self, state: RealtimeState) -> list[Key]:
         """The networks that are finished, each once."""
@@ -319,26 +332,29 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     # -- ready at every round, and what the report shows -----------------------------------------------------------
 
-    def _snapshot_statistics(
-        self,
-        master: Tensors,
-        parents: Sequence[Key],
-        objectives: Sequence[Sequence[float]],
-        known: Mapping[str, Tensors],
-        participating: Sequence[ClientInfo],
-        federation: Federation,
-        tested: ReportCounts,
-    ) -> dict[str, Any]:
-        """For High and Knee, from validation rows. Those of the last picks came with the measurement; only a network
-        that was not picked before is asked for, and `tested` in the same task."""
-        if not self.config.snapshots:
+    def _keep(self, state: RealtimeState) -> str | None:
+        """The name of the measurement of this master, under which clients keep its statistics; "" if no round follows
+        that could fetch them, None if none are needed."""
+        if not self.config.snapshots or not calibration.statistics_form(self.architecture):
+            return None
+        closing = self._closing(state)
+        last = closing > 0 and state.round + 1 == state.planned - closing
+        return "" if last and state.published else state.master.whole_digest()
+
+    def _offered(self, state: RealtimeState, due: bool) -> dict[str, Snapshot]:
+        """High and Knee after this state, if they are published, or tested because it is time for that."""
+        if not state.objectives or state.finished or not (self.config.snapshots or due):
             return {}
-        picks = {pick: parents[i] for pick, i in self._places(parents, objectives).items()}
-        missing = list({key_name(key): key for key in picks.values() if key_name(key) not in known}.values())
-        due = tested if self.test_is_due(federation.round) else None
-        asked = self._statistics(master, missing, participating, "validation", federation, due) if missing else []
-        found = {**known, **{key_name(key): own for key, own in zip(missing, asked, strict=True)}}
-        return {pick: found[key_name(key)] for pick, key in picks.items()}
+        places = self._places(state.parents, state.objectives)
+        picks = {pick: (key_name(state.parents[i]), state.objectives[i]) for pick, i in places.items()}
+        lasts = self.config.snapshot_every if self.config.snapshots else 1
+        return offered(
+            state.published, picks, lambda key: self._slice(state.master, key_from_name(key)), state.round, lasts
+        )
+
+    def _fetch(self, state: RealtimeState, offers: Mapping[str, Snapshot], federation: Federation, due: bool) -> Fetch:
+        measurement = (state.master.whole_digest() if state.measured else "", state.measured)
+        return fetching(offers, federation, self.architecture, measurement, self.config.snapshots, due)
 
     def _statistics(
         self,
@@ -356,16 +372,19 @@ class Realtime(ChoiceSearch[RealtimeState]):
         about = list(map(key_name, keys))
         return calibrated_together(federation, clients, networks, master.slice(names), part, about, tested)
 
-    def _metrics(self, state: RealtimeState, federation: Federation, tested: ReportCounts) -> Metrics:
+    def _metrics(self, state: RealtimeState, federation: Federation, due: bool) -> Metrics:
         keys, values = self._candidates(state)
         metrics = self.front_metrics(keys, values, self.pickable(state.parents, state.objectives), federation)
         picks = self._picked(state)
         errors = dict(zip(map(key_name, keys), (row[0] for row in values), strict=True))
-        due, chosen = self.test_is_due(state.round), list(picks.values())
-        test_errors = self._test_errors(state, chosen, federation, tested) if due else {}
+        known = {pick: one["test_error"] for pick, one in state.published.items()}
+        if state.finished and due:
+            tested = self._test_errors(state, list(picks.values()), federation, ReportCounts())
+            known = {pick: tested.get(key_name(key)) for pick, key in picks.items()}
         for pick, key in picks.items():
-            name = key_name(key)
-            metrics[pick] = self.network_metrics(key, errors[name], test_errors.get(name))
+            metrics[pick] = self.network_metrics(key, errors[key_name(key)], known.get(pick) if due else None)
+            if pick in state.published:
+                metrics[pick]["published"] = state.published[pick]["key"]
         return metrics
 
     def _test_errors(

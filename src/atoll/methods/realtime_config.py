@@ -19,7 +19,8 @@ class RealtimeConfig(ChoiceConfig):
     average: Average = "all"  # n of Algorithm 3: all clients of the round, or those that trained the parameter
     # Which path each client trains: that of its offspring, or balanced ones, so that all branches are trained alike.
     paths: Literal["offspring", "balanced"] = "offspring"
-    snapshots: bool = True  # after each round the run directory holds the current High and Knee, ready for use
+    snapshots: bool = True  # after each round the run directory holds a High and a Knee, ready for use
+    snapshot_every: int = Field(default=5, ge=1)  # rounds until that of an unchanged pick is renewed
     finish: float = Field(default=0.0, ge=0, lt=1)  # the last share of the rounds: trains picks, breeds nothing
     finish_networks: Literal["high", "picks", "front"] = "picks"  # that are finished: High, High and Knee, or all
     finish_lr: float | None = Field(default=None, gt=0)  # of the closing phase, falling to zero; None: lr

@@ -24,8 +24,9 @@ class PickMetrics(TypedDict, total=False):
 
     key: str  # its name in the front
     error: float
-    test_error: float
+    test_error: float  # of `published`, if there is one
     macs: float
+    published: str  # the network that is ready for use as this pick: picked in a round before
 
 
 class FrontMetrics(TypedDict, total=False):

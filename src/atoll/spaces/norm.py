@@ -7,7 +7,7 @@ group norm it depends on the weights and the row alone, which training with `[pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,20 @@ def norm_of(architecture: Mapping[str, Any]) -> Norm:
     return value
 
 
+class BatchMoments(NamedTuple):
+    """What a layer has normalised a batch by."""
+
+    values: int  # per channel
+    mean: Tensor
+    inverse: Tensor  # of the deviation: one over the root of variance and epsilon
+    epsilon: float
+
+
 class BatchNorm(nn.Module):
     """Normalises every channel by the statistics of the batch, in evaluation too.
 
-    After `fix` it uses the given statistics instead, so that a finished network can process a single row. While `sums`
-    is set, the statistics of each batch are added to it: a (3, channels) tensor in float64 of counts, sums and squares.
-    Accepts (rows, channels) and (rows, channels, height, width).
+    After `fix` it uses the given statistics instead, so that a finished network can process a single row. While
+    `moments` is set, it gets those of each batch. Accepts (rows, channels) and (rows, channels, height, width).
     """
 
     mean: Tensor | None
@@ -48,7 +56,7 @@ class BatchNorm(nn.Module):
         self.epsilon = epsilon
         self.register_buffer("mean", None)
         self.register_buffer("variance", None)
-        self.sums: Tensor | None = None
+        self.moments: list[BatchMoments] | None = None
 
     def fix(self, mean: Tensor, variance: Tensor) -> None:
         """Use these statistics from now on: one value per channel, the variance without Bessel's correction."""
@@ -64,21 +72,14 @@ class BatchNorm(nn.Module):
         return self._normalised(x, None, None)
 
     def _normalised(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        if self.sums is not None and self.mean is None:
-            return self._summed(x, weight, bias, self.sums)
+        if self.moments is not None and self.mean is None:
+            # The same outputs; the kernel returns the statistics of the batch, which it has computed anyway.
+            y, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, self.epsilon)
+            self.moments.append(BatchMoments(x.numel() // self.channels, mean, inverse, self.epsilon))
+            return y
         if self.mean is None:
             return functional.batch_norm(x, None, None, weight, bias, training=True, eps=self.epsilon)
         return functional.batch_norm(x, self.mean, self.variance, weight, bias, training=False, eps=self.epsilon)
-
-    def _summed(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, sums: Tensor) -> Tensor:
-        """The same outputs; torch's kernel returns the statistics of the batch, which it has computed anyway."""
-        y, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, self.epsilon)
-        rows = x.numel() // self.channels
-        mean = mean.double()
-        sums[0] += rows
-        sums[1] += rows * mean
-        sums[2] += rows * (inverse.double().pow(-2) - self.epsilon + mean * mean)
-        return y
 
     def extra_repr(self) -> str:
         return f"{self.channels}, {'batch' if self.mean is None else 'fixed'} statistics"

@@ -5,7 +5,7 @@ Each client sends sums and counts, the server adds them (`pooled`), and `fixed_m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from atoll.core.messages import Array, Tensors
 from atoll.spaces import build, skeleton
-from atoll.spaces.norm import BatchNorm, batch_norms
+from atoll.spaces.norm import BatchMoments, BatchNorm, batch_norms
 from atoll.training.batches import Rows, bounds
 from atoll.training.networks import load
 from atoll.training.sgd import Forward
@@ -37,7 +37,7 @@ def calibrate(
     """
     load(module, weights)
     layers = batch_norms(module)
-    sums = {name: torch.zeros(3, layer.channels, dtype=torch.float64) for name, layer in layers.items()}
+    sums = {name: np.zeros((3, layer.channels)) for name, layer in layers.items()}
     hooks = [layer.register_forward_pre_hook(_collector(sums[name])) for name, layer in layers.items()]
     rows = Rows(x, np.zeros(len(x), np.int64), module, device)
     try:
@@ -50,28 +50,39 @@ def calibrate(
     return statistics_from(sums)
 
 
-def statistics_from(sums: Mapping[str, Tensor]) -> Tensors:
-    """What `calibrate` returns, from (3, channels) tensors of counts, sums and sums of squares by layer."""
+def statistics_from(sums: Mapping[str, Array]) -> Tensors:
+    """What `calibrate` returns, from (3, channels) arrays of counts, sums and sums of squares by layer."""
     fields: dict[str, Array] = {}
     for name, (count, total, squares) in sums.items():
-        fields[f"{name}.count"] = count[:1].numpy().copy()
-        fields[f"{name}.sum"] = total.numpy().copy()
-        fields[f"{name}.squares"] = squares.numpy().copy()
+        fields |= {f"{name}.count": count[:1].copy(), f"{name}.sum": total.copy(), f"{name}.squares": squares.copy()}
     return Tensors(fields)
 
 
 @contextmanager
-def collecting(layers: Mapping[str, BatchNorm], sums: dict[str, Tensor]) -> Iterator[None]:
-    """While this lasts, the batch statistics of these layers are added to `sums`, which outputs do not depend on."""
+def collecting(layers: Mapping[str, BatchNorm], moments: dict[str, list[BatchMoments]]) -> Iterator[None]:
+    """While this lasts, `moments` gets those of each batch, by layer; outputs do not depend on it."""
     for name, layer in layers.items():
-        if name not in sums:
-            sums[name] = torch.zeros(3, layer.channels, dtype=torch.float64)
-        layer.sums = sums[name]
+        layer.moments = moments.setdefault(name, [])
     try:
         yield
     finally:
         for layer in layers.values():
-            layer.sums = None
+            layer.moments = None
+
+
+def sums_of(moments: Sequence[BatchMoments]) -> Array:
+    """Counts, sums and sums of squares: an array of shape (3, channels of all these). They are those of `calibrate` but
+    for the rounding of float32. All at once: for small networks one by one would take as long as the evaluation."""
+    if not moments:
+        return np.zeros((3, 0))
+    mean, inverse = (
+        torch.cat(parts).cpu().numpy().astype(np.float64)
+        for parts in ([one.mean for one in moments], [one.inverse for one in moments])
+    )
+    channels = [len(one.mean) for one in moments]
+    values = np.repeat([float(one.values) for one in moments], channels)
+    epsilon = np.repeat([one.epsilon for one in moments], channels)
+    return np.stack([values, values * mean, values * (inverse**-2.0 - epsilon + mean * mean)])
 
 
 def statistics_form(arch: Mapping[str, Any]) -> Tensors:
@@ -120,13 +131,13 @@ class TrainedNetwork(nn.Module):
         return found
 
 
-def _collector(sums: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+def _collector(sums: Array) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
     def collect(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         assert isinstance(layer, BatchNorm)
         x = inputs[0].detach().to("cpu", torch.float64)
         axes = [axis for axis in range(x.dim()) if axis != 1]
         sums[0] += x.numel() // layer.channels
-        sums[1] += x.sum(axes)
-        sums[2] += (x * x).sum(axes)
+        sums[1] += x.sum(axes).numpy()
+        sums[2] += (x * x).sum(axes).numpy()
 
     return collect

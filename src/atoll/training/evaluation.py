@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from atoll.core.messages import Array, Tensors
-from atoll.spaces.norm import batch_norms
+from atoll.spaces.norm import BatchMoments, batch_norms
 from atoll.training.batches import Rows, bounds
-from atoll.training.calibration import collecting, statistics_from
+from atoll.training.calibration import collecting, statistics_from, sums_of
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
 from atoll.training.sgd import Forward
@@ -49,9 +49,11 @@ def evaluate_and_calibrate(
     module: nn.Module, weights: Tensors, x: Array, y: Array, batch: int = 100, device: str = "cpu"
 ) -> tuple[ConfusionCounts, Tensors]:
     """The counts of `evaluate`, and the batch norm statistics of the same rows, which cost nothing more."""
-    sums: dict[str, Tensor] = {}
-    with collecting(batch_norms(module), sums):
+    layers = batch_norms(module)
+    moments: dict[str, list[BatchMoments]] = {}
+    with collecting(layers, moments):
         counts = evaluate(module, weights, x, y, batch, device=device)
+    sums = {name: sums_of(own).reshape(3, -1, layers[name].channels).sum(1) for name, own in moments.items()}
     return counts, statistics_from(sums)
 
 

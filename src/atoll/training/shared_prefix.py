@@ -8,18 +8,21 @@ computes the cost of a traversal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from atoll.core.messages import Array, Tensors
-from atoll.spaces.choice.space import ChoiceNetwork, check_key
-from atoll.spaces.norm import batch_norms
+from atoll.spaces import skeleton
+from atoll.spaces.choice.space import ChoiceNetwork, check_key, sub_model
+from atoll.spaces.norm import BatchMoments, BatchNorm, batch_norms
 from atoll.training.batches import Rows, bounds
-from atoll.training.calibration import collecting, statistics_from
+from atoll.training.calibration import collecting, statistics_form, statistics_from, sums_of
 from atoll.training.evaluation import count_batch
 from atoll.training.metrics import ConfusionCounts
 from atoll.training.networks import load
@@ -29,13 +32,23 @@ from atoll.training.networks import load
 class Prefix:
     """Common first branches of some keys: the branches that follow it, and the positions of the keys that end here.
 
-    A `watched` prefix is one of a key whose batch statistics are wanted; `sums` holds those of its last block's layers.
+    `layers` are the batch norms of its last block, if their statistics are wanted, and `moments` those of a batch.
     """
 
     following: dict[int, Prefix] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
-    watched: bool = False
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    layers: dict[str, BatchNorm] | None = None
+    moments: dict[str, list[BatchMoments]] = field(default_factory=dict)
+
+    @property
+    def channels(self) -> int:
+        """Of all these layers together."""
+        return sum(layer.channels for layer in (self.layers or {}).values())
+
+    def taken(self) -> list[BatchMoments]:
+        """The moments since the last call, layer by layer."""
+        found, self.moments = [one for own in self.moments.values() for one in own], {}
+        return found
 
 
 def evaluate_keys(
@@ -46,47 +59,62 @@ def evaluate_keys(
     y: Array,
     batch: int = 100,
     *,
-    watched: Sequence[int] = (),
+    statistics: bool = False,
     classes: int | None = None,
     device: str = "cpu",
-) -> tuple[list[ConfusionCounts], list[Tensors]]:
+) -> tuple[list[ConfusionCounts], dict[str, Array]]:
     """Counts of every key, in the order of `keys`: equal to `evaluate` of its sub-model alone, to the bit.
 
-    Also the batch norm statistics of the keys at the positions `watched`, as `calibrate` returns them: they come with
-    the evaluation for free. `module` is a master network and `weights` holds at least those of its weights that the
-    keys use. `classes` is needed only for a part without rows.
+    With `statistics` also the batch norm statistics of all keys, by prefix, see `statistics_of`: they come with the
+    evaluation for nearly nothing. `module` is a master network and `weights` holds at least those of its weights that
+    the keys use. `classes` is needed only for a part without rows.
     """
     tree = key_tree(keys, len(module.blocks))
-    for position in watched:
-        for node in _path(tree, keys[position]):
-            node.watched = True
     load(module, weights)
     rows = Rows(x, y, module, device)
     if not len(rows) and classes is None:
         raise ValueError("no rows to evaluate: select clients that have rows in this part, or pass `classes`")
     counts: list[ConfusionCounts | None] = [None] * len(keys)
+    sums: Array = np.zeros(1)
     with torch.inference_mode():
         for start, stop in bounds(len(rows), batch):
             inputs, labels = rows.between(start, stop)
-            for positions, logits in walk(module, tree, inputs):
+            for positions, logits in walk(module, tree, inputs, statistics):
                 batch_counts = count_batch(logits, labels)
                 for position in positions:
                     before = counts[position]
                     counts[position] = batch_counts if before is None else before + batch_counts
+            if statistics:
+                sums = sums + sums_of([one for _, node in _prefixes(tree) for one in node.taken()])
     found = [ConfusionCounts.zero(classes or 0) if count is None else count for count in counts]
-    return found, [statistics_from(_sums(tree, keys[position])) for position in watched]
+    return found, _split(tree, sums) if statistics else {}
 
 
-def _path(tree: Prefix, key: Sequence[int]) -> list[Prefix]:
-    """The prefixes of a key, from none of its branches to all."""
-    nodes = [tree]
-    for branch in key:
-        nodes.append(nodes[-1].following[branch])
-    return nodes
+def _prefixes(node: Prefix, name: str = "") -> Iterator[tuple[str, Prefix]]:
+    """Every prefix by its branch numbers as one word, in the order of a traversal."""
+    yield name, node
+    for branch, following in node.following.items():
+        yield from _prefixes(following, f"{name}{branch}")
 
 
-def _sums(tree: Prefix, key: Sequence[int]) -> dict[str, Tensor]:
-    return {name: values for node in _path(tree, key) for name, values in node.sums.items()}
+def _split(tree: Prefix, sums: Array) -> dict[str, Array]:
+    """The sums of all layers, by the prefix that they belong to."""
+    nodes = [(name, node.channels) for name, node in _prefixes(tree)]
+    parts = np.split(sums, np.cumsum([channels for _, channels in nodes])[:-1], axis=1)
+    return {name: part for (name, channels), part in zip(nodes, parts, strict=True) if channels}
+
+
+def statistics_of(by_prefix: Mapping[str, Array], arch: Mapping[str, Any], key: Sequence[int]) -> Tensors:
+    """The batch norm statistics of one key, as `calibrate` returns them. What is not known are statistics of no values,
+    which change nothing when they are added to others."""
+    name = "".join(map(str, key))
+    none = np.zeros((3, 0))
+    sums = np.concatenate([by_prefix.get(name[:depth], none) for depth in range(len(name) + 1)], axis=1)
+    layers = batch_norms(skeleton(sub_model(arch, key)))
+    ends = np.cumsum([layer.channels for layer in layers.values()])
+    if not len(ends) or sums.shape[1] != ends[-1]:
+        return statistics_form(sub_model(arch, key))
+    return statistics_from(dict(zip(layers, np.split(sums, ends[:-1], axis=1), strict=True)))
 
 
 def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Prefix:
@@ -100,29 +128,35 @@ def key_tree(keys: Sequence[Sequence[int]], blocks: int) -> Prefix:
     return root
 
 
-def walk(module: ChoiceNetwork, tree: Prefix, inputs: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+def walk(
+    module: ChoiceNetwork, tree: Prefix, inputs: Tensor, statistics: bool = False
+) -> Iterator[tuple[list[int], Tensor]]:
     """Positions and outputs of all keys on one batch.
 
     The traversal is depth-first, so memory holds only the activations along one path, however many keys there are.
     """
     if tree.following or tree.ends:
-        with _collecting(tree, "stem", module.stem):
+        with _collecting(tree, "stem", module.stem, statistics):
             x = module.run_stem(inputs)
-        yield from _below(module, tree, x, 0)
+        yield from _below(module, tree, x, 0, statistics)
 
 
-def _below(module: ChoiceNetwork, node: Prefix, x: Tensor, depth: int) -> Iterator[tuple[list[int], Tensor]]:
+def _below(
+    module: ChoiceNetwork, node: Prefix, x: Tensor, depth: int, statistics: bool
+) -> Iterator[tuple[list[int], Tensor]]:
     if node.ends:
         yield node.ends, module.run_head(x)
     for branch, following in node.following.items():
         name = module.branch_names[branch]
-        with _collecting(following, f"blocks.{depth}.{name}", module.blocks[depth][name]):  # type: ignore[index]
+        part: nn.Module = module.blocks[depth][name]  # type: ignore[index]
+        with _collecting(following, f"blocks.{depth}.{name}", part, statistics):
             y = module.run_block(depth, branch, x)
-        yield from _below(module, following, y, depth + 1)
+        yield from _below(module, following, y, depth + 1, statistics)
 
 
-def _collecting(node: Prefix, name: str, part: nn.Module) -> AbstractContextManager[None]:
-    if not node.watched:
+def _collecting(node: Prefix, name: str, part: nn.Module, statistics: bool) -> AbstractContextManager[None]:
+    if not statistics:
         return nullcontext()
-    layers = {f"{name}.{own}" if own else name: layer for own, layer in batch_norms(part).items()}
-    return collecting(layers, node.sums)
+    if node.layers is None:
+        node.layers = {f"{name}.{own}" if own else name: layer for own, layer in batch_norms(part).items()}
+    return collecting(node.layers, node.moments)

@@ -144,13 +144,17 @@ def _headed(runs: Runs) -> dict[str, dict[str, Any]]:
 
 def _heading(picks: Sequence[str], key: str, run: Run) -> str:
     text = f"{' and '.join(pick.title() for pick in picks)}: {key}"
-    metrics = rounds_of(run)[-1].get(picks[0], {})
+    rounds = [event.get(picks[0], {}) for event in reversed(rounds_of(run))]
+    metrics: dict[str, Any] = next(
+        (row for row in rounds if row.get("key") == key), {}
+    )  # a snapshot may be of an earlier round
     if "macs" in metrics:
         text += f", {short(metrics['macs'])} MACs"
     if "error" in metrics:
         text += f", validation error {100 * metrics['error']:.1f} %"
-    if "test_error" in metrics:
-        text += f", test error {100 * metrics['test_error']:.1f} %"
+    tested = [row["test_error"] for row in rounds if "test_error" in row and row.get("published", row["key"]) == key]
+    if tested:
+        text += f", test error {100 * tested[0]:.1f} %"
     return text
 
 
