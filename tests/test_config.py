@@ -310,3 +310,33 @@ def test_the_data_table_alone(tmp_path: Path) -> None:
     for code, raw in wrong.items():
         with refused(ConfigError, code):
             resolve_data(raw)
+
+
+def test_what_a_preset_sets_can_be_unset_and_stays_so_under_any_preset() -> None:
+    """The limit of the preset `small` does not come back from a run of the preset `paper`."""
+    raw: dict[str, Any] = {"method": "moefl", "preset": "paper", "data": {"name": "wine"}}
+    experiment = resolve(raw)
+    assert experiment.settings.max_connections is None  # type: ignore[attr-defined]
+    there = tomllib.loads(dump(experiment))
+    assert there["moefl"]["max_connections"] == "none" and "max_error" not in there["moefl"]
+    assert resolve({**there, "preset": "small"}).settings == experiment.settings
+    assert resolve(there, complete=True) == experiment
+    plain = resolve({"method": "moefl", "data": {"name": "wine"}, "moefl": {"max_connections": "none"}})
+    assert plain.settings.max_connections is None  # type: ignore[attr-defined]
+
+
+def test_none_is_a_value_where_text_is() -> None:
+    experiment = resolve(
+        {
+            "method": "fedavg",
+            "data": {"name": "wine", "scale": "none"},
+            "fedavg": {"clip": "none"},
+            "stop": {"macs": "none"},
+        }
+    )
+    assert experiment.data.scale == "none" and experiment.stop.macs is None
+    assert experiment.settings.clip is None  # type: ignore[attr-defined]
+    folder = resolve({"method": "fedavg", "data": {"folder": "none"}})
+    assert folder.data.folder == "none"
+    with refused(ConfigError, "invalid-setting", "fedavg.lr = 'none'"):
+        resolve({"method": "fedavg", "data": {"name": "wine"}, "fedavg": {"lr": "none"}})

@@ -12,7 +12,7 @@
     [fedavg]                   # of a method given as module:Class: [Class]
 
 A preset (`small` unless another is named) fills in what a file or command does not set. What a user set is never
-altered.
+altered. TOML has no word for "nothing": `clip = "none"` unsets what a preset sets, for every setting that may be unset.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, TypeAdapter, ValidationError, field_validator
 
 from atoll.core.messages import Late
 from atoll.core.stopping import StopSettings
@@ -42,6 +44,7 @@ from atoll.simulation.settings import SimulationSettings
 
 Raw = dict[str, Any]
 PRESETS = ("small", "paper")
+UNSET = "none"
 COMMON = ("method", "preset", "seed", "patience", "data", "engine", "simulation", "stop", "robust", "faults", "privacy")
 
 
@@ -215,9 +218,22 @@ def override(raw: Raw, assignment: str) -> Raw:
 
 
 def dump(experiment: Experiment) -> str:
-    """The experiment as TOML text that `resolve` reads back to an equal one."""
-    plain = experiment.model_dump(mode="json", exclude={"settings"})
-    return to_toml({**plain, settings_table(experiment.method): experiment.settings.model_dump(mode="json")})
+    """The experiment as TOML text that `resolve` reads back to an equal one, whatever preset is put under it."""
+    table, plain = settings_table(experiment.method), experiment.model_dump(mode="json", exclude={"settings"})
+    own = experiment.settings.model_dump(mode="json")
+    for name in _with_preset(find_method(experiment.method), table):
+        if own.get(name, "") is None:
+            own[name] = UNSET
+    return to_toml({**plain, table: own})
+
+
+def _with_preset(method: type[Method[Any]], table: str) -> set[str]:
+    """The method's own settings that some preset sets."""
+    found: set[str] = set()
+    for name in PRESETS:
+        with suppress(ConfigError):  # it has no preset of this name
+            found |= preset(method, table, name).get(table, {}).keys()
+    return found
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
@@ -233,9 +249,32 @@ def _without_unset(value: Any) -> Any:
     return value
 
 
+def _with_unset(model: type[Any], values: Any) -> Any:
+    """The values with None instead of the word for it, where a setting may be None and no text is a value of it."""
+    if not isinstance(values, Mapping):
+        return values
+    found = dict(values)
+    for name, field in model.model_fields.items():
+        kinds = get_args(field.annotation) or (field.annotation,)
+        table = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if table is not None and isinstance(found.get(name), Mapping):
+            found[name] = _with_unset(table, found[name])
+        elif found.get(name) == UNSET and NoneType in kinds and not _is_of(field.annotation, UNSET):
+            found[name] = None
+    return found
+
+
+def _is_of(annotation: Any, value: Any) -> bool:
+    try:
+        TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
 def _validate(model: type[Any], values: Any, place: str) -> Any:
     try:
-        return model.model_validate(values)
+        return model.model_validate(_with_unset(model, values))
     except ValidationError as problem:
         text, code = _one_line(problem, model, place)
         raise ConfigError(text, code=code) from None
