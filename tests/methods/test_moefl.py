@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from atoll.algorithms import nsga2
 from atoll.clients import fresh
 from atoll.config import resolve
 from atoll.core.messages import Payload, Task, Tensors
@@ -18,6 +17,7 @@ from atoll.data import Federated
 from atoll.errors import ConfigError
 from atoll.federation.local import local_federation
 from atoll.methods.moefl.individuals import Individual, inherited
+from atoll.methods.moefl.ranking import Ranking
 from atoll.methods.moefl.search import Moefl
 from atoll.methods.moefl.settings import MoeflConfig
 from atoll.methods.realtime import Realtime
@@ -214,32 +214,53 @@ def limited(**settings: Any) -> Moefl:
 def test_picks_by_hand() -> None:
     """A front of five: the two of lowest error, and the two nearest to the ideal corner of the normalised front."""
     front = np.array([[0.10, 100], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5], [0.95, 200]])
-    found = limited()._picks(front)
+    found = Ranking().searched(front).picks
     assert (found["high1"], found["high2"], found["knee1"], found["knee2"]) == (0, 1, 2, 3)
     assert found["high"] == found["high1"] and found["knee"] == found["knee1"]
-    assert set(limited()._picks(np.array([[0.5, 1.0]])).values()) == {0}
+    assert set(Ranking().searched(np.array([[0.5, 1.0]])).picks.values()) == {0}
+
+
+def test_picks_of_finished_networks_by_hand() -> None:
+    """All stand in the front, by error. Of two the cheaper one is Knee, unless it is High; of more the knee is."""
+    ranking = Ranking(max_connections=1)
+    chosen = ranking.finished(np.array([[0.2, 10.0], [0.1, 100]]))
+    assert chosen.front == [1, 0] and (chosen.picks["high"], chosen.picks["knee"]) == (1, 0)
+    chosen = ranking.finished(np.array([[0.1, 10.0], [0.2, 100]]))
+    assert chosen.front == [0, 1] and (chosen.picks["high"], chosen.picks["knee"]) == (0, 0)
+    chosen = ranking.finished(np.array([[0.9, 5.0], [0.1, 100], [0.2, 20]]))
+    assert chosen.front == [1, 2, 0] and (chosen.picks["high"], chosen.picks["knee"]) == (1, 2)
+    assert set(ranking.finished(np.array([[0.5, 1.0]])).picks.values()) == {0}
 
 
 def test_networks_beyond_a_limit_follow_all_others() -> None:
     table = np.array([[0.10, 100.0], [0.11, 60], [0.20, 20], [0.40, 10], [0.90, 5]])
-    method = limited(max_connections=10_000, max_error=0.3)
-    method.most = 50
+    ranking = Ranking(max_error=0.3, max_connections=50)
     # Excess in shares: 100/50 - 1 = 1, 60/50 - 1 = 0.2, none, 0.4/0.3 - 1 = 1/3, 0.9/0.3 - 1 = 2.
-    assert method._violations(table) == pytest.approx([1.0, 0.2, 0.0, 1 / 3, 2.0])
-    assert method._front(table) == [2] and set(method._picks(table).values()) == {2}
-    assert nsga2.select(table, 3, method._violations(table)).tolist() == [2, 1, 3]
-    assert method._front(table[[0, 1]]) == [1], "the least excess where no network is within the limits"
-    assert limited()._violations(table).tolist() == [0.0] * 5
-    assert method._exceeded(0.3, 50) == {}
-    (told,) = network_problems({"about": method._exceeded(0.31, 60)}, "high", [])
+    assert ranking.violations(table) == pytest.approx([1.0, 0.2, 0.0, 1 / 3, 2.0])
+    front, picks = ranking.searched(table)
+    assert front == [2] and set(picks.values()) == {2}
+    assert ranking.select(table, 3) == [2, 1, 3] and ranking.select(table, 9) == [2, 1, 3, 0, 4]
+    assert ranking.searched(table[[0, 1]]).front == [1], "the least excess where no network is within the limits"
+    assert Ranking().violations(table).tolist() == [0.0] * 5
+    assert ranking.exceeded(0.3, 50) == {}
+    (told,) = network_problems({"about": ranking.exceeded(0.31, 60)}, "high", [])
     assert told.endswith("has an error of 0.3100, and max_error = 0.3; 60 connections, and max_connections = 50")
+    other = Ranking(max_error=0.3, objective="weighted_f1").exceeded(0.31, 60)
+    assert other == {"exceeds": "1 - weighted F1 = 0.3100, and max_error = 0.3"}
+
+
+def test_the_hypervolume_is_of_networks_within_the_limits() -> None:
+    """Of 100 connections: (1 - 0.2) (1 - 20 / 100) = 0.64; without limits the network of 60 adds 0.09 * 0.4."""
+    table = np.array([[0.11, 60.0], [0.20, 20]])
+    assert Ranking(max_connections=50).hypervolume(table, [1.0, 100]) == pytest.approx(0.64)
+    assert Ranking().hypervolume(table, [1.0, 100]) == pytest.approx(0.64 + 0.09 * 0.4)
+    assert Ranking(max_connections=10).hypervolume(table, [1.0, 100]) == 0.0
 
 
 def test_crowding_by_logarithms() -> None:
     """On a front from 1 to 10,000 connections the one at 100 is in the middle only by logarithms."""
     table = np.array([[0.5, 1.0], [0.4, 100.0], [0.3, 9_000.0], [0.1, 10_000.0]])
-    linear = nsga2.rank_and_crowding(table)[1]
-    logarithmic = nsga2.rank_and_crowding(table, spacing=limited(crowding="log")._spacing(table))[1]
+    linear, logarithmic = (Ranking(crowding=kind).rank_and_crowding(table)[1] for kind in ("linear", "log"))
     assert linear[2] > linear[1] and logarithmic[1] > logarithmic[2]
 
 
@@ -249,7 +270,7 @@ def test_a_limit_below_the_smallest_network_is_refused() -> None:
     with refused(ConfigError, "impossible-limit", "max_connections = 8", "sends 9"):
         MoeflConfig(**(QUICK | {"max_connections": 8})).fitted(schema, 4)
     assert MoeflConfig(**(QUICK | {"max_connections": 9})).fitted(schema, 4).max_connections == 9
-    assert limited(max_connections="standard").most == limited().standard
+    assert limited(max_connections="standard").ranking.max_connections == limited().standard
 
 
 @pytest.mark.parametrize("search", ["evolution", "random"])
@@ -276,19 +297,52 @@ def test_weights_are_inherited_where_both_have_a_connection() -> None:
         assert np.array_equal(values, np.where(there != 0, there, thin.whole()[name]))
 
 
+def test_what_is_bred_inherits_from_its_own_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn has none: it inherits from any survivor."""
+    given: list[list[str]] = []
+    monkeypatch.setattr(
+        "atoll.methods.moefl.search.inherited",
+        lambda child, parents, rng: given.append([one.model.name for one in parents]) or child,
+    )
+    search(2, inherit=True)
+    assert len(given) == 4 and all(len(pair) == 2 for pair in given)
+    assert len({name for pair in given for name in pair}) > 1
+    given.clear()
+    search(2, inherit=True, search="random")
+    assert [len(survivors) for survivors in given] == [4] * 4
+
+
 def test_halving_drops_the_worse_half() -> None:
-    """Eight networks, each worse than the one before in both objectives: the first four are trained further."""
+    """Eight networks, each worse than the one before in both objectives. Selection needs four, and three parents are
+    known: one of the eight would do, so the first four are trained further."""
     data = made_table()
     method = Moefl(MoeflConfig(**QUICK, halving=True), data.schema)
     drawn = [sparse_genes.random_chromosome("mlp", stream(1, "drawn", number)) for number in range(8)]
     born = method._born(drawn, "1o", stream(1, "born"))
     order = [3, 0, 7, 5, 1, 6, 2, 4]
     measured = [replace(one, objectives=(0.1 + rank / 10, 100.0 + rank)) for one, rank in zip(born, order, strict=True)]
-    left = method._better_half(measured)
-    assert [one.model.name for one in left] == [f"1o{order.index(rank):02d}" for rank in (3, 0, 1, 2)]
-    assert all(one.objectives is None for one in left)
-    _, metrics = search(1, halving=True, rounds=3, fitness_rounds=3)
-    assert [found["in_training"] for found in metrics] == [4, 2, 2], "parents and offspring, but not below half of four"
+    best = [f"1o{order.index(rank):02d}" for rank in range(8)]
+
+    def left(number: int, known: int) -> list[str]:
+        return [one.model.name for one in method._better_half(measured[:number], measured[:known])]
+
+    assert left(8, 3) == sorted(best[:4]) and left(8, 0) == sorted(best[:4])
+    assert len(left(4, 0)) == 4, "there are no others"
+    assert len(left(4, 4)) == len(left(4, 3)) == 2 and len(left(2, 4)) == len(left(1, 4)) == 1
+    assert all(one.objectives is None for one in method._better_half(measured, []))
+
+
+def test_halving_is_successive() -> None:
+    """After rounds 1, 2 and 4: 8 networks in the first generation, of which selection needs 4, then 4 offspring."""
+    assert [MoeflConfig(rounds=n, fitness_rounds=n).halvings for n in (1, 2, 4, 5, 10)] == [
+        [],
+        [1],
+        [1, 2],
+        [1, 2, 4],
+        [1, 2, 4, 8],
+    ]
+    _, metrics = search(1, halving=True, rounds=10, fitness_rounds=5)
+    assert [found["in_training"] for found in metrics] == [4, 4, 4, 4, 4, 2, 1, 1, 1, 1]
 
 
 def test_a_search_minimises_the_objective_that_it_is_given() -> None:
@@ -356,7 +410,7 @@ def test_convolutions_need_images() -> None:
         MoeflConfig(**{**QUICK, "network": "cnn"}).fitted(data.schema, 4)
 
 
-def test_networks_must_be_judged_by_something() -> None:
+def test_networks_must_be_measured_on_something() -> None:
     data = made_table(split=(1.0, 0.0, 0.0))
     for fitness, code in (("validation", "no-validation-rows"), ("test", "no-test-rows")):
         method = Moefl(MoeflConfig(**{**QUICK, "fitness": fitness}), data.schema)

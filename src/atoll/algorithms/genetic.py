@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -173,6 +173,13 @@ def _check_bits(*arrays: Any) -> None:
 Genes = tuple[Bits, tuple[float, ...]]
 
 
+class Child(NamedTuple):
+    """An offspring and the positions of its two parents, which may be the same."""
+
+    genes: Genes
+    parents: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Operators:
     """The parameters of section IV-A. Crossover probabilities are per pair, mutation probabilities per gene."""
@@ -196,7 +203,7 @@ def breed_mixed(
     rng: np.random.Generator,
     *,
     same: Callable[[Genes], Hashable] | None = None,
-) -> list[Genes]:
+) -> list[Child]:
     """`n` offspring. Without ranks (nothing has been evaluated yet) parents are chosen at random.
 
     `same` maps equivalent chromosomes to equal values. An offspring equivalent to a parent or sibling is then mutated
@@ -205,10 +212,10 @@ def breed_mixed(
     if not parents:
         raise ValueError("no parents to breed from")
     seen = {same(parent) for parent in parents} if same else set()
-    children: list[Genes] = []
+    children: list[Child] = []
     while len(children) < n:
-        one, two = (parents[tournament(len(parents), rank, crowding, rng)] for _ in range(2))
-        for child in _crossed(one, two, operators, rng)[: n - len(children)]:
+        one, two = (tournament(len(parents), rank, crowding, rng) for _ in range(2))
+        for child in _crossed(parents[one], parents[two], operators, rng)[: n - len(children)]:
             child = _mutated(child, operators, rng)
             for _ in range(MUTATION_ATTEMPTS if same else 0):
                 if same and same(child) not in seen:
@@ -216,7 +223,7 @@ def breed_mixed(
                 child = _mutated(child, operators, rng)
             if same:
                 seen.add(same(child))
-            children.append(child)
+            children.append(Child(child, (one, two)))
     return children
 
 

@@ -141,6 +141,16 @@ def knee(objectives: npt.ArrayLike) -> int:
     return int(front[0]) if len(front) else high(objectives)
 
 
+def finished(objectives: npt.ArrayLike) -> tuple[int, int]:
+    """High and Knee of networks that were all trained further: the row with the lowest error, and of two rows the
+    cheaper one, of more the knee."""
+    values = _matrix(objectives)
+    lowest = high(values)
+    if len(values) != 2:
+        return lowest, knee(values)
+    return lowest, 1 - lowest if values[1 - lowest, 1] < values[lowest, 1] else lowest
+
+
 def knees(objectives: npt.ArrayLike) -> Indices:
     """The rows of the first front that lie in front of the chord, the farthest first. There may be none."""
     values = _matrix(objectives)

@@ -27,6 +27,7 @@ from atoll.clients.training_round import (
     count_tests,
     fresh,
     resumed,
+    round_macs,
     train_models,
     train_task,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "measurements",
     "metrics_of",
     "resumed",
+    "round_macs",
     "total",
     "train_models",
     "train_task",

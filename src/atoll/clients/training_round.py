@@ -30,6 +30,7 @@ import numpy as np
 from atoll import spaces
 from atoll.algorithms.aggregation import Mean, with_momentum
 from atoll.algorithms.robust import RobustMean
+from atoll.algorithms.sampling import participants
 from atoll.clients import jobs
 from atoll.clients.evaluation import Measure, measured_parts, measuring, reporting, statistics_check
 from atoll.core.checks import Count, CountArray, OnGraph, TensorsLike
@@ -128,6 +129,19 @@ def train_task(
         macs += cost.macs * sum(info.sizes[part] for part in asked.get("before", ()))
     words = ("train", name, info.name) if name else ("train", info.name)
     return Task(":".join(words), info.name, job, payload, macs, returns)
+
+
+def round_macs(
+    costs: Sequence[spaces.Cost], clients: Sequence[ClientInfo], fraction: float, epochs: int, counted: bool = True
+) -> float:
+    """What a round of federated averaging of these networks takes this fraction of the clients on average, which count
+    correct validation rows in it, too."""
+    each = [
+        training_macs(cost, info.sizes["train"], epochs) + counted * cost.macs * info.sizes["validation"]
+        for cost in costs
+        for info in clients
+    ]
+    return sum(each) * participants(len(clients), fraction) / len(clients)
 
 
 def _longest_update(payload: Payload, rows: int) -> float | None:

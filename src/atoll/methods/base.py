@@ -8,7 +8,7 @@ promised here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -98,19 +98,40 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RunSegment:
-    """The rounds of a run that end with one closing phase: all of them, or those that `resume --rounds` has added."""
+    """The rounds of a run that end with one closing phase: all of them, or those that `resume --rounds` has added. A
+    state holds it as a table."""
 
     begun: int = 0  # rounds before it
     planned: int = 0  # the last one's number; 0: not known yet
+    closing: int = 0  # rounds of its closing phase
+    cut: int = 0  # the rounds of a run that a budget has ended earlier, see `Method.within`
+
+    def extended(self, rounds: int, done: int, closed: bool, closing_of: Callable[[int, bool], int]) -> RunSegment:
+        """For a run of this many `rounds`, with a closing phase of `closing_of(rounds, added)`. What is added in or
+        after a closing phase (`closed`) is a segment of its own, so that the search goes on; before it, the present
+        segment becomes longer."""
+        if self.cut == rounds:
+            return self
+        begun = done if closed and 0 < self.planned != rounds else self.begun
+        return RunSegment(begun, rounds, closing_of(rounds - begun, begun > 0))
 
     @property
-    def rounds(self) -> int:
-        return self.planned - self.begun
+    def searched(self) -> int:
+        """The number of the last round of the search."""
+        return self.planned - self.closing
 
-    def extended(self, rounds: int, done: int, closing: bool) -> RunSegment:
-        """For a run of this many `rounds`. What is added in or after a `closing` phase is a segment of its own, so that
-        the search goes on; before it, the present segment becomes longer."""
-        return RunSegment(done if closing and 0 < self.planned != rounds else self.begun, rounds)
+    def ended(self, rounds: int, done: int) -> bool:
+        """Whether a run of this many `rounds` is over."""
+        return done >= (self.planned if self.cut == rounds else rounds)
+
+    def within(self, done: int, macs: int, another: float, closing: float) -> RunSegment:
+        """The same or, if `another` round of the search and the closing phase, of which a round takes `closing` MACs,
+        need more than these: one whose closing phase begins now, with as many of its rounds as fit."""
+        search = another if done < self.searched else 0.0
+        if self.cut or search + closing * self.closing <= macs:
+            return self
+        rounds = min(self.closing, int(macs // closing)) if closing else 0
+        return RunSegment(self.begun, done + rounds, rounds, self.planned)
 
 
 StateT = TypeVar("StateT")
@@ -168,6 +189,11 @@ class Method(ABC, Generic[StateT]):
         """Whether the search is over. Default: after `config.rounds` rounds."""
         rounds_done: int = state.round  # type: ignore[attr-defined]
         return rounds_done >= int(self.config.rounds)
+
+    def within(self, state: StateT, federation: Federation, macs: int) -> StateT:
+        """Before a round of a run with `stop.macs`, of which this many are left: the same state or, if another round of
+        the search would take too much, one that ends with what fits, such as a closing phase. Default: the same."""
+        return state
 
     def snapshots(self, state: StateT) -> list[Candidate]:
         """Networks that can be used already, after this round. Default: none before the end."""

@@ -25,6 +25,7 @@ from atoll.clients import (
     count_correct,
     count_tests,
     jobs,
+    round_macs,
     train_models,
     train_task,
 )
@@ -133,6 +134,11 @@ class ChoiceSearch(Method[StateT]):
         if self.config.max_macs is None:
             return None
         return np.array([max(0.0, self.cost(key).macs / self.config.max_macs - 1) for key in keys])
+
+    def admissible(self, keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+        """The objectives of the networks within the limit."""
+        excess = self.excess(keys)
+        return [row for i, row in enumerate(objectives) if excess is None or excess[i] <= 0]
 
     def pickable(self, keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> list[list[float]]:
         """The objectives, not finite for networks beyond the limit: these come last wherever something is picked."""
@@ -304,6 +310,11 @@ class ChoiceSearch(Method[StateT]):
         own = LocalTraining(settings.epochs, settings.batch, lr, momentum=settings.momentum, cosine=rounds)
         return replace(own, server_momentum=settings.server_momentum, extras=settings.extras())
 
+    def closing_macs(self, keys: Sequence[Key], federation: Federation) -> float:
+        """What a round of that training takes the clients."""
+        costs = [self.cost(key) for key in keys]
+        return round_macs(costs, federation.clients(), self.config.fraction, self.config.epochs)
+
     def front_metrics(
         self,
         keys: Sequence[Key],
@@ -312,11 +323,11 @@ class ChoiceSearch(Method[StateT]):
         federation: Federation,
     ) -> Metrics:
         """What every round's event reports of these networks: the lowest error, front, High and Knee; and the
-        hypervolume of the `population`, the objectives of the last round of the search."""
+        hypervolume of the `population`: the admissible objectives of the last round of the search."""
         values = np.array(self.pickable(keys, objectives))
         front = [[key_name(keys[i]), *objectives[i]] for i in front_of(keys, values)]
         reference = self.values(1.0, choice.cost(self.architecture), federation.clients())
-        hypervolume = nsga2.hypervolume(np.array(population), reference)
+        hypervolume = nsga2.hypervolume(np.array(population), reference) if population else 0.0
         metrics: Metrics = {"error": front[0][1], "hypervolume": hypervolume, "front": front}
         for pick, i in picked(values).items():
             metrics[pick] = self.network_metrics(keys[i], objectives[i][0])
@@ -353,7 +364,15 @@ class ChoiceSearch(Method[StateT]):
             picks,
             weights,
             statistics,
+            self._exceeded(cost),
         )
+
+    def _exceeded(self, cost: spaces.Cost) -> dict[str, str]:
+        """In words, what a network that is handed over has beyond the limit; empty within it."""
+        limit = self.config.max_macs
+        if limit is None or cost.macs <= limit:
+            return {}
+        return {"exceeds": f"{cost.macs:,} MACs, and max_macs = {limit:,}"}
 
 
 def picked(objectives: Array) -> dict[str, int]:
@@ -374,15 +393,10 @@ def picked_keys(keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> d
     return {pick: keys[i] for pick, i in picked(np.array(objectives)).items()}
 
 
-def picked_after(
-    keys: Sequence[Key], objectives: Sequence[Sequence[float]], before: Mapping[str, Key]
-) -> dict[str, Key]:
-    """High and Knee of networks that were trained further. High is the one of lowest error, whichever it was before;
-    Knee stays what it was `before` as long as it is cheaper than High."""
-    best = min(range(len(keys)), key=lambda place: list(objectives[place]))
-    costs = {key_name(key): row[1] for key, row in zip(keys, objectives, strict=True)}
-    knee = before["knee"] if key_name(before["knee"]) in costs else keys[best]
-    return {"high": keys[best], "knee": knee if costs[key_name(knee)] < objectives[best][1] else keys[best]}
+def picked_after(keys: Sequence[Key], objectives: Sequence[Sequence[float]]) -> dict[str, Key]:
+    """High and Knee of networks that were trained further, whichever they were before."""
+    high, knee = nsga2.finished(np.array(objectives))
+    return {"high": keys[high], "knee": keys[knee]}
 
 
 def names_of(key: Key, picks: Mapping[str, Key]) -> list[str]:

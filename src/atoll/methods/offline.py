@@ -20,7 +20,7 @@ stand in the events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -36,6 +36,7 @@ from atoll.methods.base import (
     Metrics,
     Part,
     PrivateWork,
+    RunSegment,
     Schema,
     Tensors,
 )
@@ -88,6 +89,7 @@ class OfflineState:
     objectives: list[list[float]]  # of the parents, each from its own generation; empty before the first
     trained: dict[str, Any]  # name of a key -> its weights, in the final training; empty before that
     velocities: dict[str, Any] = field(default_factory=dict)  # the same -> velocity of `server_momentum`, if it is on
+    segment: dict[str, int] = field(default_factory=dict)  # see `RunSegment`
 
 
 class Offline(ChoiceSearch[OfflineState]):
@@ -106,12 +108,35 @@ class Offline(ChoiceSearch[OfflineState]):
         return OfflineState(0, self.first_parents(federation, rng), [], {})
 
     def step(self, state: OfflineState, federation: Federation, rng: Generator) -> tuple[OfflineState, Metrics]:
-        participating = self.participating(federation, rng)
-        if state.round < self.config.searching:
+        participating, segment = self.participating(federation, rng), self._segment(state)
+        state = replace(state, segment=asdict(segment))
+        if state.round < segment.searched:
             return self._generation(state, participating, federation, rng)
-        if state.round == self.config.searching:
+        if state.round == segment.searched:
             federation.new_phase()
-        return self._final_round(state, participating, federation, rng)
+        return self._final_round(state, segment, participating, federation, rng)
+
+    def done(self, state: OfflineState) -> bool:
+        return self._segment(state).ended(self.config.rounds, state.round)
+
+    def within(self, state: OfflineState, federation: Federation, macs: int) -> OfflineState:
+        """A generation is taken to cost what the last one did."""
+        if state.trained or not state.objectives:
+            return state
+        before, picks = self._segment(state), self._searched_picks(state)
+        finalists = list({key_name(key): key for key in picks.values()}.values())
+        another, closing = federation.ledger.rounds[-1].client_macs, self.closing_macs(finalists, federation)
+        segment = before.within(state.round, macs, another, closing)
+        return state if segment is before else replace(state, segment=asdict(segment))
+
+    def _segment(self, state: OfflineState) -> RunSegment:
+        """What is added to a run trains on."""
+        before, searching = RunSegment(**state.segment), self.config.searching
+        return before.extended(self.config.rounds, state.round, False, lambda rounds, added: rounds - searching)
+
+    def _searched_picks(self, state: OfflineState) -> dict[str, Key]:
+        """High and Knee of the search."""
+        return picked_keys(state.parents, self.pickable(state.parents, state.objectives))
 
     def private_work(self) -> PrivateWork:
         """Every client trains and counts every new network, then High and Knee; the result is measured once more."""
@@ -129,7 +154,7 @@ class Offline(ChoiceSearch[OfflineState]):
             self.values(counted[one.name].error(self.config.objective), self.cost(key), everyone)
             for one, key in zip(models, keys, strict=True)
         ]
-        picks = picked_after(keys, values, picked_keys(state.parents, self.pickable(state.parents, state.objectives)))
+        picks = picked_after(keys, values)
         tested = self.test_finalists(models, federation, {name: found.test for name, found in counted.items()})
         ready = calibrated_each(federation, [(one.architecture, one.weights, everyone) for one in models])
         return [
@@ -165,9 +190,9 @@ class Offline(ChoiceSearch[OfflineState]):
             )
         survivors = nsga2.select(objectives, min(self.population, len(keys)), self.excess(keys)).tolist()
         parents, values = [keys[i] for i in survivors], [objectives[i] for i in survivors]
-        front = self.front_metrics(parents, values, self.pickable(parents, values), federation)
+        front = self.front_metrics(parents, values, self.admissible(parents, values), federation)
         metrics = {"phase": "search", **front, "untrained": untrained}
-        return OfflineState(state.round + 1, parents, values, {}), metrics
+        return replace(state, round=state.round + 1, parents=parents, objectives=values), metrics
 
     def _fresh(self, key: Key, rng: Generator) -> Tensors:
         return choice.initial(choice.sub_model(self.architecture, key), rng)
@@ -206,9 +231,8 @@ class Offline(ChoiceSearch[OfflineState]):
 
     def _finalists(self, state: OfflineState, rng: Generator) -> list[FederatedModel]:
         """High and Knee of the search, with the weights that they have by now."""
-        finalists = picked_keys(state.parents, self.pickable(state.parents, state.objectives))
         found = []
-        for name, key in {key_name(key): key for key in finalists.values()}.items():
+        for name, key in {key_name(key): key for key in self._searched_picks(state).values()}.items():
             weights = state.trained[name] if name in state.trained else self._fresh(key, rng)
             found.append(self.finalist(key, weights, state.velocities.get(name)))
         return found
@@ -216,19 +240,20 @@ class Offline(ChoiceSearch[OfflineState]):
     def _final_round(
         self,
         state: OfflineState,
+        segment: RunSegment,
         participating: Sequence[ClientInfo],
         federation: Federation,
         rng: Generator,
     ) -> tuple[OfflineState, Metrics]:
         settings = self.config
-        training = self.final_training(settings.rounds - settings.searching, settings.lr)
+        training = self.final_training(segment.closing, settings.lr)
         if settings.schedule == "decay":
             training = replace(training, cosine=0, decay=settings.decay)
-        rounds_done = state.round - settings.searching
+        rounds_done = state.round - segment.searched
         models = self._finalists(state, rng)
         trained, values, counted = self.train_finalists(models, training, rounds_done, participating, federation)
         weights, velocities = {one.name: one.weights for one in trained}, {one.name: one.velocity for one in trained}
-        new = OfflineState(state.round + 1, state.parents, state.objectives, weights, velocities)
+        new = replace(state, round=state.round + 1, trained=weights, velocities=velocities)
         tested: dict[str, float] = {}
         if self.test_is_due(new.round):
             tested = self.test_finalists(trained, federation, {name: found.test for name, found in counted.items()})
@@ -245,9 +270,9 @@ class Offline(ChoiceSearch[OfflineState]):
         """Error and test error of each, for its learning curve; the front is that of the trained two."""
         keys = [key_from_name(one.name) for one in models]
         rows = [values[one.name] for one in models]
-        population = self.pickable(state.parents, state.objectives)
+        population = self.admissible(state.parents, state.objectives)
         metrics = {"phase": "final", **self.front_metrics(keys, rows, population, federation)}
-        for pick, key in picked_after(keys, rows, picked_keys(state.parents, population)).items():
+        for pick, key in picked_after(keys, rows).items():
             name = key_name(key)
             metrics[pick] = self.network_metrics(key, values[name][0], tested.get(name))
         return metrics

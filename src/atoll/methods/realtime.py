@@ -22,7 +22,7 @@ are trained by all clients, and `paths = "balanced"`. What the offline comparato
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,8 +72,7 @@ class RealtimeState:
     finished: dict[str, Any]  # closing phase: name of a key -> its weights; empty in the search
     best: dict[str, Any]  # closing phase: name of a key -> weights, objectives and statistics of its best round
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
-    begun: int = 0  # of the present segment, see `RunSegment`
-    planned: int = 0
+    segment: dict[str, int] = field(default_factory=dict)  # see `RunSegment`
     velocity: Tensors = field(default_factory=lambda: Tensors({}))  # of the master, for `server_momentum`
     velocities: dict[str, Any] = field(default_factory=dict)  # closing phase: the same of each finished network
     measured: list[str] = field(default_factory=list)  # clients that keep statistics of the last measurement
@@ -111,18 +110,27 @@ class Realtime(ChoiceSearch[RealtimeState]):
         federation.robust.refuse_fewer(clients // branches, what, "models")
 
     def step(self, state: RealtimeState, federation: Federation, rng: Generator) -> tuple[RealtimeState, Metrics]:
-        segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
-        state = replace(state, begun=segment.begun, planned=segment.planned)
-        closing = self._closing(state)
-        if state.round >= segment.planned - closing and state.objectives:
-            return self._closing_round(state, closing, federation, rng)
+        segment = self._segment(state)
+        state = replace(state, segment=asdict(segment))
+        if state.round >= segment.searched and state.objectives:
+            return self._closing_round(state, segment, federation, rng)
         return self._search_round(state, federation, rng)
 
-    def _closing(self, state: RealtimeState) -> int:
-        """Rounds of the closing phase of the segment. What a longer run adds ends with one; a single round is one."""
-        segment = RunSegment(state.begun, state.planned)
-        closing = self.config.closing_of(segment.rounds)
-        return max(1, min(segment.rounds - 1, closing)) if segment.begun else closing
+    def done(self, state: RealtimeState) -> bool:
+        return self._segment(state).ended(self.config.rounds, state.round)
+
+    def within(self, state: RealtimeState, federation: Federation, macs: int) -> RealtimeState:
+        """A round of the search is taken to cost what the last one did."""
+        if state.finished or not state.objectives:
+            return state
+        before, finalists = self._segment(state), self._finalists(state)
+        another, closing = federation.ledger.rounds[-1].client_macs, self.closing_macs(finalists, federation)
+        segment = before.within(state.round, macs, another, closing)
+        return state if segment is before else replace(state, segment=asdict(segment))
+
+    def _segment(self, state: RealtimeState) -> RunSegment:
+        before = RunSegment(**state.segment)
+        return before.extended(self.config.rounds, state.round, bool(state.finished), self.config.closing_of)
 
     def _search_round(
         self, state: RealtimeState, federation: Federation, rng: Generator
@@ -274,9 +282,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
     # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
 
     def _closing_round(
-        self, state: RealtimeState, rounds: int, federation: Federation, rng: Generator
+        self, state: RealtimeState, segment: RunSegment, federation: Federation, rng: Generator
     ) -> tuple[RealtimeState, Metrics]:
-        """One of this many rounds, the last ones of the segment."""
+        """One of the last rounds of the segment."""
         if not state.finished:
             federation.new_phase()
         participating = self.participating(federation, rng)
@@ -286,8 +294,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
             self.finalist(key, weights[name] or self._slice(state.master, key), state.velocities.get(name))
             for name, key in zip(weights, keys, strict=True)
         ]
-        training = self.final_training(rounds, self.config.finish_lr or self.config.lr)
-        rounds_done = state.round - (state.planned - rounds)
+        training = self.final_training(segment.closing, self.config.finish_lr or self.config.lr)
+        rounds_done = state.round - segment.searched
         trained, values, counted = self.train_finalists(
             models, training, rounds_done, participating, federation, state.checkers, self.config.snapshots
         )
@@ -311,11 +319,9 @@ class Realtime(ChoiceSearch[RealtimeState]):
         """High and Knee, of the finished networks if there are any."""
         if not state.objectives:
             return {}
-        before = picked_keys(state.parents, self.pickable(state.parents, state.objectives))
-        if not state.finished:
-            return before
-        keys, values = self._candidates(state)
-        return picked_keys(keys, values) if len(keys) > 2 else picked_after(keys, values, before)
+        if state.finished:
+            return picked_after(*self._candidates(state))
+        return picked_keys(state.parents, self.pickable(state.parents, state.objectives))
 
     def _front(self, state: RealtimeState) -> list[Key]:
         rows = np.array(self.pickable(state.parents, state.objectives))
@@ -337,8 +343,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
         that could fetch them, None if none are needed."""
         if not self.config.snapshots or not calibration.statistics_form(self.architecture):
             return None
-        closing = self._closing(state)
-        last = closing > 0 and state.round + 1 == state.planned - closing
+        segment = self._segment(state)
+        last = segment.closing > 0 and state.round + 1 == segment.searched
         return "" if last and state.published else state.master.whole_digest()
 
     def _offered(self, state: RealtimeState, due: bool) -> dict[str, Snapshot]:
@@ -374,7 +380,7 @@ class Realtime(ChoiceSearch[RealtimeState]):
 
     def _metrics(self, state: RealtimeState, federation: Federation, due: bool) -> Metrics:
         keys, values = self._candidates(state)
-        metrics = self.front_metrics(keys, values, self.pickable(state.parents, state.objectives), federation)
+        metrics = self.front_metrics(keys, values, self.admissible(state.parents, state.objectives), federation)
         picks = self._picked(state)
         errors = dict(zip(map(key_name, keys), (row[0] for row in values), strict=True))
         known = {pick: one["test_error"] for pick, one in state.published.items()}

@@ -30,9 +30,10 @@ class RealtimeConfig(ChoiceConfig):
         """Rounds of the closing phase."""
         return self.closing_of(self.rounds)
 
-    def closing_of(self, rounds: int) -> int:
-        """The same of this many rounds."""
-        return round(self.finish * rounds)
+    def closing_of(self, rounds: int, added: bool = False) -> int:
+        """The same of this many rounds. What is `added` to a run ends with a closing phase; a single round is one."""
+        closing = round(self.finish * rounds)
+        return max(1, min(rounds - 1, closing)) if added else closing
 
     @model_validator(mode="after")
     def _rounds_are_left(self) -> Self:

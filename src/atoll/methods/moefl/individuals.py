@@ -53,7 +53,7 @@ class Individual:
 
 
 def inherited(child: FederatedModel, parents: Sequence[Individual], rng: Generator) -> FederatedModel:
-    """The child with the weights of one of the parents, drawn at random, wherever both have a connection.
+    """The child with the weights of one of these, drawn at random, wherever both have a connection.
 
     Layers are matched by name from the input on; of layers of different widths the common units.
     """

@@ -18,16 +18,13 @@ Readings that differ from the paper's letter are in docs/papers.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from atoll import spaces
-from atoll.algorithms import nsga2
 from atoll.algorithms.genetic import Genes, Operators, breed_mixed
 from atoll.algorithms.sampling import choose
-from atoll.clients import LocalTraining, count_correct, fresh, train_models
+from atoll.clients import LocalTraining, count_correct, fresh, round_macs, train_models
 from atoll.errors import ConfigError, TooFewReplies
 from atoll.methods.base import (
     Candidate,
@@ -40,7 +37,8 @@ from atoll.methods.base import (
     RunSegment,
     Schema,
 )
-from atoll.methods.moefl.individuals import Individual, Pair, Table, architecture_of, inherited, table_of
+from atoll.methods.moefl.individuals import Individual, Pair, architecture_of, inherited, table_of
+from atoll.methods.moefl.ranking import Chosen, Ranking
 from atoll.methods.moefl.settings import MoeflConfig
 from atoll.spaces.sparse import genes as sparse_genes
 from atoll.spaces.sparse import space as sparse
@@ -59,8 +57,7 @@ class MoeflState:
     finished: list[dict[str, Any]] = field(default_factory=list)  # closing phase: the picks as they are now
     best: list[dict[str, Any]] = field(default_factory=list)  # closing phase: each after its best round by validation
     checkers: list[str] = field(default_factory=list)  # clients that measure at the end only, see `robust.confirm`
-    begun: int = 0  # of the present segment, see `RunSegment`
-    planned: int = 0
+    segment: dict[str, int] = field(default_factory=dict)  # see `RunSegment`
 
 
 class Moefl(Method[MoeflState]):
@@ -78,7 +75,8 @@ class Moefl(Method[MoeflState]):
         super().__init__(config, schema)
         smallest = architecture_of(config.network, schema, sparse_genes.smallest(config.network), 0)
         self.standard = spaces.cost(sparse.standard(smallest)).params  # connections of the fully connected network
-        self.most = self.standard if config.max_connections == "standard" else config.max_connections
+        most = self.standard if config.max_connections == "standard" else config.max_connections
+        self.ranking = Ranking(config.max_error, most, config.crowding, config.objective)
         extras = config.extras()
         own = LocalTraining(config.epochs, config.batch, momentum=config.momentum, extras=extras)
         self.training = replace(own, server_momentum=config.server_momentum)
@@ -105,24 +103,43 @@ class Moefl(Method[MoeflState]):
         return MoeflState(0, 0, 1, parents, [], checkers=federation.draw_checkers(rng))
 
     def step(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
-        segment = RunSegment(state.begun, state.planned).extended(self.config.rounds, state.round, bool(state.finished))
-        state = replace(state, begun=segment.begun, planned=segment.planned)
-        closing = self.config.closing_of(segment.rounds)
-        due = state.round >= segment.planned - closing
-        if due and not state.training and _individuals(state.parents, measured=True):
-            return self._closing_round(state, closing, federation, rng)
+        segment = self._segment(state)
+        state = replace(state, segment=asdict(segment))
+        if state.round >= segment.searched and not state.training and _individuals(state.parents, measured=True):
+            return self._closing_round(state, segment, federation, rng)
         return self._search_round(state, federation, rng)
+
+    def done(self, state: MoeflState) -> bool:
+        return self._segment(state).ended(self.config.rounds, state.round)
+
+    def within(self, state: MoeflState, federation: Federation, macs: int) -> MoeflState:
+        """Between generations: another one is taken to cost what the last one did."""
+        survivors = _individuals(state.parents, measured=True)
+        if state.finished or state.training or not survivors:
+            return state
+        before, settings = self._segment(state), self.config
+        another = sum(own.client_macs for own in federation.ledger.rounds[-settings.fitness_rounds :])
+        costs = [spaces.cost(one.model.architecture) for one in self._finalists(survivors)]
+        counted = settings.fitness == "validation"
+        closing = round_macs(costs, federation.clients(), settings.fraction, settings.epochs, counted)
+        segment = before.within(state.round, macs, another, closing)
+        return state if segment is before else replace(state, segment=asdict(segment))
+
+    def _segment(self, state: MoeflState) -> RunSegment:
+        before = RunSegment(**state.segment)
+        return before.extended(self.config.rounds, state.round, bool(state.finished), self.config.closing_of)
 
     def _search_round(self, state: MoeflState, federation: Federation, rng: Generator) -> tuple[MoeflState, Metrics]:
         parents = _individuals(state.parents)
         training = _individuals(state.training) or self._generation(state, parents, rng)
-        chosen = self._participating(federation, rng)
+        participating = self._participating(federation, rng)
         age = state.searched % self.config.fitness_rounds
-        trained = train_models(federation, [one.model for one in training], chosen, self.training, age)
+        trained = train_models(federation, [one.model for one in training], participating, self.training, age)
         training = [replace(one, model=after) for one, after in zip(training, trained, strict=True)]
         if age + 1 < self.config.fitness_rounds:
-            if self.config.halving:
-                training = self._better_half(self._measure(training, federation, leave_out=state.checkers))
+            if self.config.halving and age + 1 in self.config.halvings:
+                measured = self._measure(training, federation, leave_out=state.checkers)
+                training = self._better_half(measured, parents)
             new = replace(
                 state,
                 round=state.round + 1,
@@ -135,11 +152,7 @@ class Moefl(Method[MoeflState]):
 
         measured = self._measure(training, federation, leave_out=state.checkers)
         everyone = [*(one for one in parents if self._keeps_objectives(one)), *measured]
-        table = table_of(everyone)
-        chosen_rows = nsga2.select(
-            table, min(self.config.population, len(everyone)), self._violations(table), self._spacing(table)
-        )
-        survivors = [everyone[i] for i in chosen_rows]
+        survivors = [everyone[i] for i in self.ranking.select(table_of(everyone), self.config.population)]
         plain = [one.to_plain() for one in survivors]
         new = replace(
             state,
@@ -151,22 +164,23 @@ class Moefl(Method[MoeflState]):
             finished=[],
             best=[],
         )
-        return new, self._metrics(state.generation, survivors, measured, survivors, federation)
+        chosen = self.ranking.searched(table_of(survivors))
+        return new, self._metrics(state.generation, survivors, chosen, measured, survivors, federation)
 
     def _participating(self, federation: Federation, rng: Generator) -> list[ClientInfo]:
         infos = {info.name: info for info in federation.clients()}
         return [infos[name] for name in choose(list(infos), self.config.fraction, rng)]
 
     def _closing_round(
-        self, state: MoeflState, rounds: int, federation: Federation, rng: Generator
+        self, state: MoeflState, segment: RunSegment, federation: Federation, rng: Generator
     ) -> tuple[MoeflState, Metrics]:
         """Beyond the paper: picks go on with the weights that the search left them, by all participating clients and
-        with a learning rate that falls to zero over this many rounds."""
+        with a learning rate that falls to zero over the closing phase."""
         if not state.finished:
             federation.new_phase()
         finalists = _individuals(state.finished) or self._finalists(_individuals(state.parents, measured=True))
-        training = replace(self.training, cosine=rounds)
-        rounds_done = state.round - (state.planned - rounds)
+        training = replace(self.training, cosine=segment.closing)
+        rounds_done = state.round - segment.searched
         models = [one.model for one in finalists]
         trained = train_models(federation, models, self._participating(federation, rng), training, rounds_done)
         finalists = [replace(one, model=after) for one, after in zip(finalists, trained, strict=True)]
@@ -180,26 +194,25 @@ class Moefl(Method[MoeflState]):
             best=[one.to_plain() for one in best],
         )
         population = _individuals(state.parents, measured=True)
-        metrics = self._metrics(state.generation - 1, best, measured, population, federation, final=True)
+        chosen = self.ranking.finished(table_of(best))
+        metrics = self._metrics(state.generation - 1, best, chosen, measured, population, federation)
         return new, {"phase": "final", **metrics}
 
     def _finalists(self, survivors: Sequence[Individual]) -> list[Individual]:
         """The networks that are finished, each once."""
-        table = table_of(survivors)
-        picks, front = self._picks(table), self._front(table)
+        front, picks = self.ranking.searched(table_of(survivors))
         chosen = {"high": [picks["high"]], "picks": [picks["high"], picks["knee"]], "front": front}
         return [survivors[i] for i in dict.fromkeys(chosen[self.config.finish_networks])]
 
     def private_work(self) -> PrivateWork:
         """The first generation trains parents and offspring, later ones their offspring, or parents again as well; all
-        are counted after their last round, with halving after every round. A closing round trains and counts every
-        finalist."""
+        are counted after their last round, and before each halving. A closing round trains and counts each finalist."""
         settings = self.config
         generations = (settings.rounds - settings.closing) // settings.fitness_rounds
         doubled = generations if settings.evaluate == "all" else 1
         networks = settings.population * (generations + doubled)
         finishing = settings.closing * {"high": 1, "picks": 2}.get(settings.finish_networks, settings.population)
-        counted = networks * (settings.fitness_rounds if settings.halving else 1) + finishing
+        counted = networks * (1 + (len(settings.halvings) if settings.halving else 0)) + finishing
         smallest = architecture_of(settings.network, self.schema, sparse_genes.smallest(settings.network), 0)
         trainings = networks * settings.fitness_rounds + finishing
         counts = counted if settings.fitness == "validation" else 0
@@ -219,7 +232,7 @@ class Moefl(Method[MoeflState]):
         if state.checkers or not all(one.objectives for one in survivors):
             survivors = self._measure(survivors, federation, leave_out=searching if state.checkers else [])
         table = table_of(survivors)
-        picks, front = self._picks(table, bool(state.best)), self._front(table, bool(state.best))
+        front, picks = (self.ranking.finished if state.best else self.ranking.searched)(table)
         tested = self._test_errors([survivors[i] for i in front], federation)
         found = []
         for i in front:
@@ -233,74 +246,31 @@ class Moefl(Method[MoeflState]):
             executed, upload = sparse.executed_macs(architecture), sparse.upload_bytes(architecture, connections)
             objectives |= {"macs": cost.macs, "executed_macs": executed, "params": cost.params, "upload_bytes": upload}
             names = [pick for pick, picked in picks.items() if picked == i]
-            told = about | self._exceeded(error, connections)
-            found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=told))
+            more = about | self.ranking.exceeded(error, connections)
+            found.append(Candidate(one.model.name, architecture, objectives, names, weights, about=more))
         return found
 
-    # -- limits: constraint domination, beyond the paper -------------------------------------------------------------
-
-    def _violations(self, table: Table) -> Table:
-        """By how much each row exceeds the limits, in shares of them; 0 within them."""
-        found = np.zeros(len(table))
-        if self.config.max_error is not None:
-            found += np.maximum(0, table[:, 0] / self.config.max_error - 1)
-        if self.most is not None:
-            found += np.maximum(0, table[:, 1] / self.most - 1)
-        return found
-
-    def _exceeded(self, error: float, connections: float) -> dict[str, str]:
-        """In words, what a network that is handed over has beyond the limits; empty within them."""
-        over = []
-        if self.config.max_error is not None and error > self.config.max_error:
-            over.append(f"an error of {error:.4f}, and max_error = {self.config.max_error:g}")
-        if self.most is not None and connections > self.most:
-            over.append(f"{connections:,.0f} connections, and max_connections = {self.most:,}")
-        return {"exceeds": "; ".join(over)} if over else {}
-
-    def _spacing(self, table: Table) -> Table:
-        """The values by which crowding is measured."""
-        if self.config.crowding == "linear":
-            return table
-        return np.stack([table[:, 0], np.log10(np.maximum(table[:, 1], 1))], axis=1)
-
-    def _front(self, table: Table, final: bool = False) -> list[int]:
-        """The first front within the limits, by error; without such a network, the one that exceeds them least. Of
-        networks that were finished, all."""
-        if final:
-            return sorted(range(len(table)), key=lambda i: (*table[i],))
-        violations = self._violations(table)
-        within = np.flatnonzero(violations <= 0)
-        if not len(within):
-            return [int(violations.argmin())]
-        return [int(within[i]) for i in nsga2.by_error(table[within])]
-
-    def _picks(self, table: Table, final: bool = False) -> dict[str, int]:
-        """Two networks of low error and two at the knee; where the front is too short, the last one there is. Of two
-        networks that were finished, Knee is the cheaper one, as before."""
-        front = self._front(table, final)
-        knees = [front[int(i)] for i in nsga2.knees(table[front])] or front[:1]
-        if final and len(front) == 2 and table[front[1], 1] < table[front[0], 1]:
-            knees = front[1:]
-        places = {"high": front[0], "high1": front[0], "high2": front[min(1, len(front) - 1)]}
-        return places | {"knee": knees[0], "knee1": knees[0], "knee2": knees[min(1, len(knees) - 1)]}
-
-    def _better_half(self, measured: Sequence[Individual]) -> list[Individual]:
-        """Successive halving: the better half by non-dominated sorting, at least as many as fill half a population."""
-        least = max(2, self.config.population // 2)
-        count = min(len(measured), max(least, (len(measured) + 1) // 2))
-        table = table_of(measured)
-        kept = nsga2.select(table, count, self._violations(table), self._spacing(table))
-        return [replace(measured[i], objectives=None) for i in sorted(kept.tolist())]
+    def _better_half(self, measured: Sequence[Individual], parents: Sequence[Individual]) -> list[Individual]:
+        """Successive halving: the better half, but no fewer than selection needs beside the parents that it knows."""
+        least = max(1, self.config.population - sum(map(self._keeps_objectives, parents)))
+        kept = self.ranking.select(table_of(measured), max(least, (len(measured) + 1) // 2))
+        return [replace(measured[i], objectives=None) for i in sorted(kept)]
 
     # -- Algorithm 5, lines 3-4 ----------------------------------------------------------------------------------------
 
     def _generation(self, state: MoeflState, parents: Sequence[Individual], rng: Generator) -> list[Individual]:
         """What this generation trains: the offspring, and parents whose objectives are not known or not retained."""
         name = f"{state.generation}o"
-        drawn = self.config.search == "random"
-        offspring = self._drawn(name, rng) if drawn else self._born(self._offspring(parents, rng), name, rng)
+        if self.config.search == "random":
+            offspring = self._drawn(name, rng)
+            pairs: list[Sequence[Individual]] = [parents] * len(offspring)  # they have no parents of their own
+        else:
+            bred = self._offspring(parents, rng)
+            offspring = self._born([chromosome for chromosome, _ in bred], name, rng)
+            pairs = [[parents[i] for i in pair] for _, pair in bred]
         if self.config.inherit and state.generation > 1:
-            offspring = [replace(one, model=inherited(one.model, parents, rng)) for one in offspring]
+            pairs_of = zip(offspring, pairs, strict=True)
+            offspring = [replace(one, model=inherited(one.model, own, rng)) for one, own in pairs_of]
         again = [
             replace(one, model=fresh(one.model.name, one.model.architecture, rng), objectives=None)
             for one in parents
@@ -311,7 +281,8 @@ class Moefl(Method[MoeflState]):
     def _keeps_objectives(self, parent: Individual) -> bool:
         return parent.objectives is not None and self.config.evaluate == "new"
 
-    def _offspring(self, parents: Sequence[Individual], rng: Generator) -> list[Chromosome]:
+    def _offspring(self, parents: Sequence[Individual], rng: Generator) -> list[tuple[Chromosome, tuple[int, int]]]:
+        """Each with the positions of its two parents."""
         settings, model = self.config, self.config.network
 
         def meaning(genes: Genes) -> str:
@@ -331,8 +302,7 @@ class Moefl(Method[MoeflState]):
         # Before the first generation nothing is measured: the tournament is then a coin flip.
         rank, crowding = None, None
         if measured:
-            table = table_of(parents)
-            rank, crowding = nsga2.rank_and_crowding(table, self._violations(table), self._spacing(table))
+            rank, crowding = self.ranking.rank_and_crowding(table_of(parents))
         children = breed_mixed(
             [(one.chromosome.bits, one.chromosome.reals) for one in parents],
             rank,
@@ -342,7 +312,7 @@ class Moefl(Method[MoeflState]):
             rng,
             same=meaning if settings.duplicates == "mutate" else None,
         )
-        return [sparse_genes.repair(model, Chromosome(*genes)) for genes in children]
+        return [(sparse_genes.repair(model, Chromosome(*child.genes)), child.parents) for child in children]
 
     def _drawn(self, label: str, rng: Generator) -> list[Individual]:
         """A population at random; see `_within`."""
@@ -353,9 +323,9 @@ class Moefl(Method[MoeflState]):
         """The individual or, if it sends more than `max_connections`, another one: the first that does not, or the
         smallest of many."""
         chromosome, architecture = drawn.chromosome, drawn.model.architecture
-        sent = sparse.uploaded(architecture)
+        sent, most = sparse.uploaded(architecture), self.ranking.max_connections
         for _ in range(DRAWS):
-            if self.most is None or sent <= self.most:
+            if most is None or sent <= most:
                 break
             other = sparse_genes.random_chromosome(self.config.network, rng)
             arch = architecture_of(self.config.network, self.schema, other, graph=int(rng.integers(2**31)))
@@ -406,21 +376,19 @@ class Moefl(Method[MoeflState]):
         self,
         generation: int,
         survivors: Sequence[Individual],
+        chosen: Chosen,
         measured: Sequence[Individual],
         population: Sequence[Individual],  # of the last round of the search, whose hypervolume is reported
         federation: Federation,
-        final: bool = False,
     ) -> Metrics:
-        table = table_of(survivors)
-        front, picks = self._front(table, final), self._picks(table, final)
-        every = self.config.test_every
-        chosen = [survivors[i] for i in sorted(set(picks.values()))]
-        tested = self._test_errors(chosen, federation) if every and generation % every == 0 else {}
+        table, (front, picks), every = table_of(survivors), chosen, self.config.test_every
+        picked = [survivors[i] for i in sorted(set(picks.values()))]
+        tested = self._test_errors(picked, federation) if every and generation % every == 0 else {}
         metrics: Metrics = {
             "generation": generation,
             "in_training": len(measured),
             "error": float(table[front[0], 0]),
-            "hypervolume": nsga2.hypervolume(table_of(population), [1.0, self.standard]),
+            "hypervolume": self.ranking.hypervolume(table_of(population), [1.0, self.standard]),
             "objectives": ["error", "connections"],
             "front": [[survivors[i].model.name, *table[i].tolist()] for i in front],
             "measured": [[one.model.name, *(one.objectives or ())] for one in measured],

@@ -40,8 +40,8 @@ class MoeflConfig(TrainingConfig):
     max_connections: int | Literal["standard"] | None = None
     max_error: float | None = Field(default=None, gt=0, le=1)
     crowding: Literal["linear", "log"] = "linear"  # distance of connections on the front; log: of their logarithms
-    halving: bool = False  # after every fitness round but the last, the worse half of the new networks is dropped
-    inherit: bool = False  # an offspring starts with the weights of a parent where both have a connection
+    halving: bool = False  # after fitness rounds 1, 2, 4, ... the worse half of the new networks is dropped
+    inherit: bool = False  # an offspring starts with the weights of one of its parents where both have a connection
     # The last share of the rounds, with whole generations before it, which trains picks and breeds nothing.
     finish: float = Field(default=0.0, ge=0, lt=1)
     finish_networks: Literal["high", "picks", "front"] = "picks"  # that are finished: High, High and Knee, or all
@@ -55,8 +55,13 @@ class MoeflConfig(TrainingConfig):
         """Rounds of the closing phase."""
         return self.closing_of(self.rounds)
 
-    def closing_of(self, rounds: int) -> int:
-        """The same of this many rounds, with whole generations before it."""
+    @property
+    def halvings(self) -> list[int]:
+        """The fitness rounds after which `halving` drops networks: what is left has twice the rounds each time."""
+        return [2**power for power in range(self.fitness_rounds.bit_length()) if 2**power < self.fitness_rounds]
+
+    def closing_of(self, rounds: int, added: bool = False) -> int:
+        """The same of this many rounds, with whole generations before it; also of what is `added` to a run."""
         if not self.finish:
             return 0
         generations = round((1 - self.finish) * rounds / self.fitness_rounds)
