@@ -23,7 +23,7 @@ from atoll import spaces
 from atoll.config import to_toml
 from atoll.errors import ConfigError
 from atoll.rng import Generator, stream
-from atoll.run.baselines import scaled
+from atoll.run.baselines.rivals import scaled
 from atoll.run.reader import load
 from atoll.run.retrain import assemble_retraining
 from atoll.spaces.darts import space as darts

@@ -13,19 +13,11 @@ from typer.testing import CliRunner
 import atoll
 from atoll import spaces
 from atoll.cli.app import app
-from atoll.config import read_file, to_toml
+from atoll.config import read_file, resolve, to_toml
 from atoll.errors import ConfigError, RunDirectoryError
-from atoll.run.baselines import (
-    Rival,
-    RivalRuns,
-    rates_from,
-    rivals_of,
-    run_rivals,
-    scaled,
-    stages,
-    tune,
-    with_validation_rows,
-)
+from atoll.run.baselines.rivals import Rival, rivals_of, scaled, stages
+from atoll.run.baselines.running import RivalRuns, run_rivals
+from atoll.run.baselines.tuning import about_own_rate, rates_from, tune, tuning_costs, with_validation_rows
 from atoll.run.reader import Run, load
 from atoll.spaces.sparse import space as sparse
 from refusals import refused
@@ -54,7 +46,11 @@ def test_rivals_get_the_rounds_that_the_search_pays_for(search: Run) -> None:
         assert settings["epochs"] == 2 and settings["schedule"] == "cosine"
     assert found["logistic"].raw["retrain"]["networks"]["logistic"]["hidden"] == []
     assert found["standard"].raw["retrain"]["networks"]["standard"]["hidden"] == [16, 8]
-    assert found["random"].raw["realtime"]["search"] == "random" and found["random"].raw["realtime"]["rounds"] == 4
+    # The search has two rounds and two of closing; random search four times as many before the closing phase.
+    random = resolve(found["random"].raw)
+    assert random.settings.search == "random" and (random.settings.rounds, random.settings.closing) == (10, 2)  # type: ignore[attr-defined]
+    measured = search.result["ledger"]["per_round"][-1]["client_macs"]
+    assert random.stop.macs == budget - measured > 0, "its networks are measured at its end, too"
 
 
 def test_a_rival_of_equal_macs_is_the_widest_that_fits() -> None:
@@ -126,8 +122,8 @@ def test_a_rival_that_cannot_exist_is_left_out_unless_it_is_asked_for(search: Ru
     with refused(ConfigError, "budget-too-small", "1,000", poor.path):
         rivals_of(poor, wanted=["standard"])
     outcomes = run_rivals({1: poor, 2: search}, tmp_path / "out", rates=[0.1])
-    problems = [next(outcomes) for _ in range(4)]
-    assert [one.name for one in problems] == ["standard", "like-high", "like-knee", "logistic"]
+    problems = [next(outcomes) for _ in range(5)]
+    assert [one.name for one in problems] == ["standard", "like-high", "like-knee", "logistic", "random"]
     assert all(one.problem and one.without == (poor.path,) and not one.runs for one in problems)
     names = [one.name for one in rivals_of(search)]
     assert "like-knee" in names and "knee" in search.candidate("high")["picks"], "Knee of this search is High"
@@ -157,15 +153,15 @@ def test_rivals_have_the_tables_of_the_search(search: Run, tmp_path: Path) -> No
     for raw in found.values():
         assert all(raw[name] == config[name] for name in ("seed", "patience", "data", "simulation", "faults"))
     assert "stop" not in found["logistic"] and found["logistic"]["robust"] == {"models": "median"}
-    assert found["random"]["stop"] == {"rounds": 4} and found["random"]["robust"] == config["robust"]
+    assert found["random"]["stop"].keys() == {"macs"} and found["random"]["robust"] == config["robust"]
 
 
 def test_a_shorter_run_for_the_choice_of_a_rate_keeps_its_phases() -> None:
-    """The run of 9 rounds was cut after 7; a third of both."""
+    """The run of 9 rounds was cut after 7, or at 900 MACs; a third of both."""
     raw = {"method": "offline", "data": {"name": "wine"}, "offline": {"rounds": 9, "generations": 6}}
-    shorter = Rival("random", {**raw, "stop": {"rounds": 7}}).experiment(0.1, share=1 / 3)
+    shorter = Rival("random", {**raw, "stop": {"rounds": 7, "macs": 900}}).experiment(0.1, share=1 / 3)
     settings: Any = shorter.settings
-    assert (settings.rounds, settings.generations, shorter.stop.rounds) == (3, 2, 2)
+    assert (settings.rounds, settings.generations, shorter.stop.rounds, shorter.stop.macs) == (3, 2, 2, 300)
     closing = {"method": "realtime", "data": {"name": "wine"}, "realtime": {"rounds": 4, "finish": 0.7}}
     assert Rival("random", closing).experiment(0.1, share=1 / 3).settings.rounds == 2, "one round is left to search"
 
@@ -186,7 +182,7 @@ def test_the_command_chooses_a_rate_for_runs_with_phases(
     done = CliRunner().invoke(app, ["baselines", str(run.path), *words])
     assert done.exit_code == 0, done.output
     lengths = [run.result["rounds"] for run in (load(path.parent) for path in tmp_path.glob("rivals/**/config.toml"))]
-    assert sorted(lengths) == [2, 2, {"nevofed": 3, "offline": 4}[method]]
+    assert sorted(lengths) == {"nevofed": [2, 2, 3], "offline": [3, 3, 10]}[method]
 
 
 def test_rivals_of_nevofed_use_its_budget(tmp_path: Path) -> None:
@@ -207,6 +203,8 @@ def test_rivals_of_nevofed_use_its_budget(tmp_path: Path) -> None:
     rounds, shared = (found["fine-tuned"].raw["personal"][key] for key in ("rounds", "shared"))
     assert rounds == found["alone"].raw["personal"]["rounds"] and shared == rounds - round(0.2 * rounds)
     assert "shared" not in found["alone"].raw["personal"]
+    schedules = {one.raw[one.table]["schedule"] for one in found.values()}
+    assert schedules == {"cosine"}, "all rivals have the same"
     with refused(ConfigError, "budget-too-small", "2 rounds"):
         rivals_of(Edited(run, budget=10**6), wanted=["fine-tuned"])
     with refused(ConfigError, "budget-too-small", "no rival is left"):
@@ -265,13 +263,53 @@ def test_the_commands_say_what_was_done(search: Run, tmp_path: Path) -> None:
     words = ["--rates", "0.1", "--out", str(tmp_path / "rivals"), "--quiet", "--workers", "0"]
     done = CliRunner().invoke(app, ["baselines", str(search.path), "--rivals", "random", *words])
     assert done.exit_code == 0, done.output
-    assert "of the search's client MACs (it has the rounds of the search)" in " ".join(done.output.split())
+    shown = " ".join(done.output.split())
+    assert "of the search's client MACs" in shown and "was not chosen from a grid" in shown
     file = tmp_path / "plain.toml"
     file.write_text('method = "fedavg"\n[data]\nname = "wine"\nsplit = [0.8, 0.0, 0.2]\n[fedavg]\nrounds = 1\n')
     words = ["--rates", "0.1", "--out", str(tmp_path / "tuning"), "--quiet", "--workers", "0"]
     done = CliRunner().invoke(app, ["tune", str(file), *words])
     assert done.exit_code == 0, done.output
     assert "validation error" in done.output and "set aside" in " ".join(done.output.split())
+
+
+def test_random_search_ends_with_its_closing_phase_within_the_budget(search: Run, tmp_path: Path) -> None:
+    ((_, _, (run,), *_),) = run_rivals({1: search}, tmp_path / "out", rates=[0.1], wanted=["random"])
+    phases = [event["metrics"].get("phase", "search") for event in run.rounds]
+    assert phases[-1] == "final" and run.result["stopped"].startswith("stop.macs")
+    spent, budget = (one.result["ledger"]["client_macs"] for one in (run, search))
+    assert 0.5 * budget < spent <= 1.02 * budget
+
+
+def test_a_search_without_a_whole_generation_has_no_random_rival(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 4, "fitness_rounds": 4, "finish": 0.0, "population": 2, "epochs": 1}
+    limits = {"stop": {"rounds": 2}}
+    run = atoll.search("moefl", "wine", out=tmp_path / "run", workers=0, settings=limits, **options)
+    budget = run.result["ledger"]["client_macs"]
+    with refused(ConfigError, "budget-too-small", f"{budget:,}", "4 rounds"):
+        rivals_of(run, wanted=["random"])
+
+
+def test_a_run_of_the_paper_has_no_limit_and_neither_has_its_random_rival(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 2, "fitness_rounds": 1, "population": 2, "epochs": 1, "preset": "paper"}
+    settings = {"data": {"clients": 2}}
+    run = atoll.search("moefl", "wine", out=tmp_path / "run", workers=0, settings=settings, **options)
+    (rival,) = rivals_of(run, wanted=["random"])
+    assert resolve(rival.raw).settings.max_connections is None  # type: ignore[attr-defined]
+
+
+def test_a_search_can_be_tuned_as_its_rivals_are(search: Run, tmp_path: Path) -> None:
+    """The runs of the grid stand beside it, and what they cost is known."""
+    shutil.copytree(search.path, tmp_path / "run")
+    run = load(tmp_path / "run")
+    assert "atoll tune" in str(about_own_rate(run)) and list(tuning_costs(run.path)) == []
+    done = CliRunner().invoke(app, ["tune", str(run.path), "--rates", "1e-6,0.1", "--quiet", "--workers", "0"])
+    assert done.exit_code == 0, done.output
+    (cost,) = tuning_costs(run.path)
+    grid = [load(path.parent) for path in tmp_path.glob("run-tuning/lr-*/seed-1/config.toml")]
+    assert len(grid) == 2 and cost.name == "run" and cost.rates == [0.1, 1e-6]
+    assert cost.macs == sum(one.result["ledger"]["client_macs"] for one in grid)
+    assert "0.1, is the best of 1e-06, 0.1" in str(about_own_rate(run))
 
 
 def test_what_has_no_rivals_is_refused(search: Run, tmp_path: Path) -> None:

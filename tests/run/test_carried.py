@@ -12,7 +12,8 @@ import atoll
 from atoll.cli.app import app
 from atoll.config import resolve
 from atoll.run import launch
-from atoll.run.baselines import Tuned, rivals_of
+from atoll.run.baselines.rivals import rivals_of
+from atoll.run.baselines.tuning import Tuned
 from atoll.run.reader import Run
 from atoll.run.retrain import assemble_retraining
 
@@ -62,7 +63,7 @@ def test_rivals_are_private(found: Run) -> None:
 def test_tuning_says_that_each_rate_spends_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file.toml"
     file.write_text('method = "fedavg"\n[data]\nname = "wine"\n[privacy]\nepsilon = 3.0\n')
-    monkeypatch.setattr("atoll.run.baselines.tune", lambda *_: Tuned(0.1, {0.1: 0.5}, 0))
+    monkeypatch.setattr("atoll.run.baselines.tuning.tune", lambda *_: Tuned(0.1, {0.1: 0.5}, 0))
     words = ["tune", str(file), "--rates", "0.1,0.3", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
     assert shown.exit_code == 0 and "each of the 2 runs spends up to epsilon 3 of the same rows" in shown.output

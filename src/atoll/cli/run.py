@@ -267,7 +267,8 @@ def baselines(
     quiet: Quiet = False,
 ) -> None:
     """Run fair rivals of a search at its client cost: hand-made networks, random search. See `atoll compare`."""
-    from atoll.run.baselines import rates_from, run_rivals
+    from atoll.run.baselines.running import run_rivals
+    from atoll.run.baselines.tuning import about_own_rate, rates_from
     from atoll.run.carried import carried_privacy, each_spends
     from atoll.run.reader import load
     from atoll.run.sweep import runs_in, seeds_from
@@ -300,17 +301,21 @@ def baselines(
             tuned, count = found.tuned, len(found.runs)
             rate = "" if tuned is None else f", learning rate {tuned.rate:g} of {rates} ({tuned.macs / 1e9:,.0f} GMAC)"
             cost = f", {found.cost_share(searches):.2f} of the search's client MACs"
-            equal = " (it has the rounds of the search)" if found.name == "random" else ""
-            tell(f"{found.name}: {count} run{'s' if count > 1 else ''} in {folder / found.name}{cost}{equal}{rate}")
+            tell(f"{found.name}: {count} run{'s' if count > 1 else ''} in {folder / found.name}{cost}{rate}")
             if tuned is not None and tuned.set_aside:
                 tell(f"{found.name}: {SET_ASIDE}")
+    own = about_own_rate(next(iter(searches.values())))
+    if own is not None:
+        tell(own)
     tell(f"compare them with: atoll compare {directory} {folder}")
 
 
 def tune(
-    target: Annotated[Path, typer.Argument(help="An experiment file (.toml).")],
+    target: Annotated[Path, typer.Argument(help="An experiment file (.toml), or a run: its settings.")],
     rates: Rates = "0.03,0.1,0.3",
-    out: Annotated[Path | None, typer.Option(help="The folder of the runs; default runs/FILE-tuning.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the runs; default runs/FILE-tuning, or RUN-tuning.")
+    ] = None,
     workers: Workers = None,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -319,12 +324,15 @@ def tune(
     """Choose a learning rate by validation error, with a third of the rounds."""
     from atoll.config import resolve
     from atoll.run.assemble import assemble
-    from atoll.run.baselines import Rival, rates_from
-    from atoll.run.baselines import tune as choose
+    from atoll.run.baselines.rivals import Rival
+    from atoll.run.baselines.tuning import rates_from, tuning_folder
+    from atoll.run.baselines.tuning import tune as choose
     from atoll.run.carried import each_spends
 
-    raw = assemble(str(target), {"engine.workers": workers}, settings or [])
-    folder = out if out is not None else Path("runs") / f"{target.stem}-tuning"
+    run = target if (target / "config.toml").is_file() else None
+    raw = assemble(str(target if run is None else run / "config.toml"), {"engine.workers": workers}, settings or [])
+    usual = Path("runs") / f"{target.stem}-tuning" if run is None else tuning_folder(run)
+    folder = out if out is not None else usual
     private = resolve(raw).privacy
     for line in each_spends(None if private is None else private.epsilon, f"the {len(rates_from(rates))} runs"):
         tell(line)

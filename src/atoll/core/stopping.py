@@ -7,7 +7,7 @@ run's own events, so a resumed run stops where an uninterrupted one does; minute
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,7 +29,9 @@ class StopSettings(BaseModel):
     # Rounds in a row that measure an error, but no lower one; "auto": 10.
     plateau: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     upload: int | None = Field(default=None, ge=1)  # bytes that all clients together have sent
-    macs: int | None = Field(default=None, ge=1)  # that all clients together have computed
+    # MACs that all clients together have computed. A search of realtime, offline or moefl ends before them, with a
+    # closing phase that fits; see `Method.within`.
+    macs: int | None = Field(default=None, ge=1)
     minutes: float | None = Field(default=None, gt=0)  # of wall-clock time
 
 
@@ -43,14 +45,16 @@ class Progress:
     best: float = 1.0
     waited: int = 0
     phase: str | None = None
+    cut: int = 0  # the last round of a search that `stop.macs` has ended; 0: it has not
 
     def after(self, metrics: Mapping[str, Any]) -> Progress:
         error, phase = metrics.get("error"), metrics.get("phase")
         if error is None:
             return self
-        before = self if phase == self.phase else Progress()
+        before = self if phase == self.phase else Progress(cut=self.cut)
         lower = error < before.best - NOTICEABLE
-        return Progress(error if lower else before.best, 0 if lower else before.waited + 1, phase)
+        best, waited = (error, 0) if lower else (before.best, before.waited + 1)
+        return replace(before, best=best, waited=waited, phase=phase)
 
 
 def reason_to_stop(

@@ -52,6 +52,8 @@ class MethodConfig(BaseModel):
     # Strict: "20" is not a number of rounds, nor is true.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    round_parts: ClassVar[tuple[str, ...]] = ()  # settings that are numbers of rounds, parts of `rounds`
+
     rounds: int = Field(ge=1)
 
     def fitted(self, schema: Schema, clients: int) -> Self:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -48,6 +48,8 @@ ANY = {kind: [["skip_connect", 0], ["skip_connect", 1]] * 4 for kind in KINDS}  
 
 class DartsConfig(MethodConfig):
     """`rounds` counts all communication rounds; the last ones train what was found."""
+
+    round_parts: ClassVar[tuple[str, ...]] = ("retrain",)
 
     retrain: int | None = Field(default=None, ge=0)  # rounds; None: a tenth; 0: leave it to `atoll retrain`
     channels: int = Field(default=16, ge=1)  # of the supernet's first cells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -43,6 +43,8 @@ def refuse_too_few(federation: Federation) -> None:
 
 class FedRLConfig(DartsConfig):
     """`rounds` counts all communication rounds: warm-up, then search, then the training of what was found."""
+
+    round_parts: ClassVar[tuple[str, ...]] = ("warmup", "retrain")
 
     warmup: int | None = Field(default=None, ge=0)  # P1; None: five eighths of the rounds before retraining
 

@@ -58,6 +58,8 @@ SEARCH_SHARE = 4  # without a setting every fourth round is a generation
 class OfflineConfig(ChoiceConfig):
     """The settings of all searches over choice keys, and how many of the rounds are generations."""
 
+    round_parts: ClassVar[tuple[str, ...]] = ("generations",)
+
     rounds: int = Field(ge=2)  # generations and rounds of the final training together
     generations: int | None = Field(default=None, ge=1)
     # Of the learning rate of the final training; cosine, beyond the paper: from lr to 0 over its rounds.
@@ -67,8 +69,8 @@ class OfflineConfig(ChoiceConfig):
     def _rounds_are_left(self) -> Self:
         if self.generations is not None and self.generations >= self.rounds:
             raise ConfigError(
-                f"generations = {self.generations}: of {self.rounds} rounds none is left to train High and Knee; "
-                f"use fewer generations, or {self.generations + 1} rounds or more",
+                f"offline.generations = {self.generations}: of {self.rounds} rounds none is left to train High and "
+                f"Knee; use fewer generations, or {self.generations + 1} rounds or more",
                 code="phase-exceeds-rounds",
             )
         return self
@@ -77,6 +79,11 @@ class OfflineConfig(ChoiceConfig):
     def searching(self) -> int:
         """Rounds that are generations; the others train."""
         return self.generations or max(1, self.rounds // SEARCH_SHARE)
+
+    @property
+    def closing(self) -> int:
+        """Rounds of the final training."""
+        return self.rounds - self.searching
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         return super().fitted(schema, clients).model_copy(update={"generations": self.searching})

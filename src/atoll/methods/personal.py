@@ -30,6 +30,8 @@ Counts = dict[Part, dict[str, Confusion]]  # by part, then by client
 class PersonalConfig(FedAvgConfig):
     """The settings of federated averaging, and how many of the rounds average."""
 
+    round_parts: ClassVar[tuple[str, ...]] = ("shared",)
+
     shared: int = Field(default=0, ge=0)  # rounds of federated averaging before each client goes on alone
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from atoll.core.ledger import Account
 from atoll.devices import device_profile
 from atoll.errors import AtollError
 from atoll.report.view import RunView
-from atoll.run.baselines import standard_architecture
+from atoll.run.baselines.rivals import standard_architecture
 
 DEVICE = "phone"  # whose profile turns MACs and bytes into joules
 SINGLE = {

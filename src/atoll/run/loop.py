@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -88,7 +88,10 @@ class Loop:
         progress = Progress(**saved["progress"]) if saved is not None else Progress()
         checkpoint = _Cadence()
         spent = None
-        while not self.method.done(state) and self._reason_to_stop(state, metrics, progress, clock) is None:
+        while True:
+            state, progress = self._within(state, progress)
+            if self.method.done(state) or self._reason_to_stop(state, metrics, progress, clock) is not None:
+                break
             # What a pause saves: a failed round must leave no trace.
             value = self._value(state, metrics, progress, clock.seconds, tried)
             if self.stop():
@@ -106,8 +109,24 @@ class Loop:
             tried = 0
         value = self._value(state, metrics, progress, clock.seconds, tried)
         self._checkpoint(state, value)
-        stopped = None if self.method.done(state) else self._reason_to_stop(state, metrics, progress, clock) or spent
+        stopped = self._stopped(state, metrics, progress, clock) or spent
         return self._finish(state, value, clock, tried, stopped)
+
+    def _within(self, state: Any, progress: Progress) -> tuple[Any, Progress]:
+        """With `stop.macs`, a search that may not take another round ends with a closing phase that fits."""
+        if self.rules.macs is None or state.round == 0:
+            return state, progress
+        left = self.rules.macs - self.federation.ledger.total().client_macs
+        new = self.method.within(state, self.federation, left)
+        return (state, progress) if new is state else (new, replace(progress, cut=state.round))
+
+    def _stopped(self, state: Any, metrics: Metrics, progress: Progress, clock: _Clock) -> str | None:
+        """The rule of `[stop]` that ended the run before its last round."""
+        if not self.method.done(state):
+            return self._reason_to_stop(state, metrics, progress, clock)
+        if state.round < self.rounds and progress.cut:
+            return f"stop.macs = {self.rules.macs:,}: more than {progress.cut} rounds of the search did not fit"
+        return None
 
     def _reason_to_stop(self, state: Any, metrics: Metrics, progress: Progress, clock: _Clock) -> str | None:
         if state.round == 0:
@@ -238,7 +257,7 @@ class Loop:
         result = {
             "method": self.method.name,
             "status": "finished",
-            "stopped": stopped,  # the rule of `[stop]` that ended the run before its last round
+            "stopped": stopped,
             "seed": self.seed,
             "rounds": state.round,
             "planned_rounds": self.rounds,

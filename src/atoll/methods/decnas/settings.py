@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
@@ -23,6 +23,8 @@ LATER = (5, 10, 15)  # the last iterations of the first three entries of `tune_r
 
 class DecnasConfig(TrainingConfig):
     """Which network shrinks to what, and how its candidates are tuned. `rounds` is an upper limit."""
+
+    round_parts: ClassVar[tuple[str, ...]] = ("start_rounds",)
 
     # The start network, GM_0
     model: str = "auto"  # a fixed network, or one's own: package.module:function or file.py:function

@@ -113,12 +113,14 @@ class Moefl(Method[MoeflState]):
         return self._segment(state).ended(self.config.rounds, state.round)
 
     def within(self, state: MoeflState, federation: Federation, macs: int) -> MoeflState:
-        """Between generations: another one is taken to cost what the last one did."""
+        """Between generations: another one is taken to cost what the last one did; the first one trained parents,
+        too."""
         survivors = _individuals(state.parents, measured=True)
         if state.finished or state.training or not survivors:
             return state
         before, settings = self._segment(state), self.config
         another = sum(own.client_macs for own in federation.ledger.rounds[-settings.fitness_rounds :])
+        another //= 2 if state.searched == settings.fitness_rounds and settings.evaluate == "new" else 1
         costs = [spaces.cost(one.model.architecture) for one in self._finalists(survivors)]
         counted = settings.fitness == "validation"
         closing = round_macs(costs, federation.clients(), settings.fraction, settings.epochs, counted)
