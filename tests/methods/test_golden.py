@@ -21,6 +21,11 @@ import pytest
 
 import atoll
 from atoll.registry import names
+from atoll.report.comparison.csv_file import comparison_csv
+from atoll.report.comparison.output import plain_comparison
+from atoll.report.comparison.rows import compare_runs
+from atoll.report.comparison.tables import markdown, sections
+from atoll.run.reader import Run
 from atoll.testing import made_images, made_table
 from atoll.training.determinism import prepare_environment
 
@@ -63,7 +68,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def golden_run(method: str, folder: Path) -> dict[str, Any]:
     """The figures of the run, as they stand in its file."""
     data = made_images(**IMAGES[method]) if method in IMAGES else made_table()
-    run = atoll.search(method, data, out=folder, workers=0, **SETTINGS[method])
+    return figures(atoll.search(method, data, out=folder, workers=0, **SETTINGS[method]))
+
+
+def figures(run: Run) -> dict[str, Any]:
     ledger = run.result["ledger"]
     return {
         "candidates": [
@@ -102,7 +110,25 @@ def differences(wanted: Any, found: Any, place: str = "") -> list[str]:
 @pytest.mark.parametrize("method", names("methods"))
 def test_a_method_gives_what_it_gave(method: str, tmp_path: Path) -> None:
     wanted = json.loads((GOLDEN / f"{method}.json").read_text())
-    assert differences(wanted, json.loads(json.dumps(golden_run(method, tmp_path / "run")))) == []
+    found = golden_run(method, tmp_path / "run")
+    assert differences(wanted, json.loads(json.dumps(found))) == []
+    compared(method, tmp_path / "run", found)
+
+
+def compared(method: str, folder: Path, found: dict[str, Any]) -> None:
+    """What `atoll compare` says of a run of this method: in text, as data and as a table."""
+    comparison = compare_runs([folder])
+    plain = json.loads(json.dumps(plain_comparison(comparison), allow_nan=False))
+    trained = [one for one in found["candidates"] if "test_error" in one["objectives"] or one["id"].startswith("pers")]
+    assert plain["rows"] and len(plain["rows"]) <= len(trained) + 1
+    for row in plain["rows"]:
+        assert row["group"] == method and row["seeds"] == [1] and 0 <= row["test_error"][0] <= 1
+        assert row["macs"] > 0 and row["client_macs"][0] > 0
+    assert bool(plain["hypervolume"]) == (found["hypervolume"] is not None)
+    shown = sections(comparison)
+    assert shown and all(len(line) == len(part.columns) for part in shown for line in part.rows)
+    assert "nan" not in markdown(comparison)
+    assert len(comparison_csv(comparison).splitlines()) == len(plain["rows"]) + 1
 
 
 @pytest.mark.parametrize("method", names("methods"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typer.testing import CliRunner
 from atoll.cli.app import app
 from atoll.errors import ConfigError, RunDirectoryError
 from atoll.report.comparison.boxes import draw_boxes
+from atoll.report.comparison.csv_file import comparison_csv
 from atoll.report.comparison.output import plain_comparison
 from atoll.report.comparison.rows import compare_runs
 from atoll.report.comparison.tables import markdown, sections, spread
+from atoll.report.comparison.volumes import common_volumes, own_volumes
 from atoll.report.figures.canvas import short
 from atoll.run.sweep import seeds_from
 from refusals import refused
@@ -29,7 +33,9 @@ def candidate(name: str, error: float, f1: dict[str, float], picks: list[str], *
     return own | {"test": {"test_error": error, "test_rows": 100}, "clients": measured} | more
 
 
-def write_run(folder: Path, method: str, seed: int, *candidates: Candidate, source: str = "made") -> None:
+def write_run(
+    folder: Path, method: str, seed: int, *candidates: Candidate, source: str = "made", hypervolume: float | None = None
+) -> None:
     """A finished run as far as a comparison looks at it."""
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("")
@@ -37,7 +43,7 @@ def write_run(folder: Path, method: str, seed: int, *candidates: Candidate, sour
     (folder / "manifest.json").write_text(json.dumps(manifest | {"data": {"clients": 2, "rows": 100}}))
     (folder / "preparation.json").write_text(json.dumps({"classes": ["yes", "no"]}))
     ledger = {"bytes_up": 1000, "bytes_down": 3000, "client_macs": 5_000_000}
-    result = {"candidates": list(candidates), "ledger": ledger, "rounds": 10, "hypervolume": None}
+    result = {"candidates": list(candidates), "ledger": ledger, "rounds": 10, "hypervolume": hypervolume}
     (folder / "result.json").write_text(json.dumps(result))
 
 
@@ -100,6 +106,50 @@ def test_differences_are_tested_seed_by_seed_from_eight_seeds_on(tmp_path: Path)
     assert [(one.row.name, one.p) for one in page.differences] == [("standard", standard.p)] and page.tests == 2
     by_f1 = compare_runs([tmp_path / "found", tmp_path / "rivals"], "f1")
     assert "weighted F1" in markdown(by_f1) and by_f1.differences[0].interval.mean == pytest.approx(-0.375)
+
+
+def test_hypervolumes_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """By their own only searches of one method; on the common scale all."""
+    for seed in (1, 2, 3):
+        one = candidate("x", 0.1 * seed, {}, ["high"])
+        write_run(tmp_path / "bred" / f"seed-{seed}", "moefl", seed, one, hypervolume=0.5 + 0.1 * seed)
+        write_run(tmp_path / "drawn" / f"seed-{seed}", "moefl", seed, one, hypervolume=0.4 + 0.1 * seed)
+        write_run(tmp_path / "other" / f"seed-{seed}", "realtime", seed, one, hypervolume=0.9)
+        write_run(tmp_path / "plain" / f"seed-{seed}", "fedavg", seed, one)
+    found = compare_runs([tmp_path / name for name in ("bred", "drawn", "other", "plain")])
+    bred, drawn, other = own_volumes(found)
+    assert bred.by_seed == pytest.approx({1: 0.6, 2: 0.7, 3: 0.8}) and bred.against == ""
+    assert (drawn.against, drawn.seeds) == ("bred", [1, 2, 3])
+    assert tuple(drawn.difference) == pytest.approx((-0.1, -0.1, -0.1)) and math.isnan(drawn.p)
+    assert other.against == "" and [one.group for one in common_volumes(found)] == ["bred", "drawn", "other", "plain"]
+    text = markdown(found)
+    assert "| bred | 3 | 0.7000 ± 0.1000 | 1: 0.6000; 2: 0.7000; 3: 0.8000 |" in text
+    assert "| drawn | 3 | 0.6000 ± 0.1000 | 1: 0.5000; 2: 0.6000; 3: 0.7000 | -0.1000 | -0.1000 to -0.1000 |" in text
+    plain = json.loads(json.dumps(plain_comparison(found), allow_nan=False))
+    assert plain["hypervolume"][1]["by_seed"] == pytest.approx({"1": 0.5, "2": 0.6, "3": 0.7})
+    assert plain["hypervolume"][1]["mean"] == pytest.approx(-0.1) and plain["common_hypervolume"][0]["group"] == "bred"
+    (first, *_) = plain["rows"]
+    assert (first["client_macs"], first["bytes_up"], first["bytes_down"]) == ([5_000_000] * 3, [1000] * 3, [3000] * 3)
+    assert first["executed_macs"] is None and plain["differences"][0]["verdict"].startswith("too few seeds")
+    head, line, *_ = csv.reader(comparison_csv(found).splitlines())
+    row = dict(zip(head, line, strict=True))
+    assert float(row["hypervolume"]) == pytest.approx(0.6) and 0 < float(row["common_hypervolume"]) <= 1
+
+
+def test_what_the_choice_of_learning_rates_cost_is_listed(tmp_path: Path) -> None:
+    """Of two rates the one of lower validation error was chosen."""
+    folders = two_sweeps(tmp_path)
+    for rate, error in ((0.03, 0.3), (0.1, 0.2)):
+        entry = candidate("x", 0.5, {}, ["high"])
+        entry["objectives"]["error"] = error
+        place = tmp_path / "rivals" / "tuning" / "standard" / f"lr-{rate:g}" / "seed-1"
+        write_run(place, "retrain", 1, entry)
+        manifest = json.loads((place / "manifest.json").read_text())
+        (place / "manifest.json").write_text(json.dumps(manifest | {"clients": {"a": {"validation": 5}}}))
+    found = compare_runs(folders)
+    assert [tuple(one) for one in found.tuning] == [("standard", [0.1, 0.03], 10_000_000, 2000)]
+    assert "| standard | 0.1 | 0.03, 0.1 | 10 M | 2.0 kB |" in markdown(found)
+    assert plain_comparison(found)["tuning"][0]["macs"] == 10_000_000
 
 
 def test_the_best_round_and_the_last_one_are_rows(tmp_path: Path) -> None:

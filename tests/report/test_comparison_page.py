@@ -240,7 +240,7 @@ def test_the_commands(tmp_path: Path) -> None:
     done = run(app, ["compare", str(tmp_path), "-o", str(tmp_path / "page.html")])
     assert done.exit_code == 0 and (tmp_path / "page.html").stat().st_size > 10_000
     plain: dict[str, Any] = json.loads(run(app, ["compare", str(tmp_path), "--json"]).stdout)
-    assert plain["differences"][0]["so"] == "lower" and plain["rows"][0]["seeds"] == list(range(1, 9))
+    assert plain["differences"][0]["verdict"] == "lower" and plain["rows"][0]["seeds"] == list(range(1, 9))
     with refused(ConfigError, "unknown-report-format", "page.pdf"):
         run(app, ["compare", str(tmp_path), "-o", str(tmp_path / "page.pdf")], catch_exceptions=False)
 

@@ -8,8 +8,8 @@ import math
 
 from atoll.preparation.answers import guarded
 from atoll.report.comparison.clients import worst_tenth
-from atoll.report.comparison.fronts import common_scale, hypervolumes, networks
 from atoll.report.comparison.rows import Comparison
+from atoll.report.comparison.volumes import common_volumes
 
 COLUMNS = (
     "group",
@@ -21,6 +21,7 @@ COLUMNS = (
     "weighted_f1",
     "worst_tenth_f1",
     "macs",
+    "executed_macs",
     "params",
     "upload_bytes",
     "rounds",
@@ -30,6 +31,7 @@ COLUMNS = (
     "simulated_seconds",
     "wall_seconds",
     "hypervolume",
+    "common_hypervolume",
     "stopped",
     "run",
 )
@@ -37,9 +39,7 @@ COLUMNS = (
 
 def comparison_csv(found: Comparison) -> str:
     """The text of the file. Words that a spreadsheet would take for a formula are made harmless."""
-    every = networks(found)
-    scale = common_scale(found, every)
-    volumes = hypervolumes(every, scale) if scale is not None else {}
+    volumes = {one.group: one.by_seed for one in common_volumes(found)}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -55,14 +55,15 @@ def comparison_csv(found: Comparison) -> str:
                 "test_error": one.error,
                 "weighted_f1": one.f1,
                 "worst_tenth_f1": worst_tenth(list(one.clients.values())),
-                **{name: one.objectives.get(name, "") for name in ("macs", "params", "upload_bytes")},
+                **{name: one.objectives.get(name, "") for name in ("macs", "executed_macs", "params", "upload_bytes")},
                 "rounds": result["rounds"],
                 **{
                     name: ledger.get(name, "")
                     for name in ("client_macs", "bytes_up", "bytes_down", "simulated_seconds")
                 },
                 "wall_seconds": result.get("wall_seconds", ""),
-                "hypervolume": volumes.get(row.group, {}).get(one.seed, ""),
+                "hypervolume": "" if result.get("hypervolume") is None else result["hypervolume"],
+                "common_hypervolume": volumes.get(row.group, {}).get(one.seed, ""),
                 "stopped": result.get("stopped") or "",
                 "run": str(one.run.path),
             }

@@ -12,6 +12,7 @@ from atoll.report.comparison.boxes import draw_boxes
 from atoll.report.comparison.csv_file import comparison_csv
 from atoll.report.comparison.rows import Comparison
 from atoll.report.comparison.tables import verdict
+from atoll.report.comparison.volumes import Volumes, common_volumes, own_volumes
 from atoll.report.figures.canvas import FORMATS
 
 
@@ -41,7 +42,11 @@ def plain_comparison(found: Comparison) -> dict[str, Any]:
             "test_error": row.values("error"),
             "weighted_f1": [_known(value) for value in row.values("f1")],
             "macs": _known(row.mean("macs")),
+            "executed_macs": _known(row.mean("executed_macs")),
             "params": _known(row.mean("params")),
+            "client_macs": [one.run.result["ledger"].get("client_macs") for one in row.found],
+            "bytes_up": [one.run.result["ledger"].get("bytes_up") for one in row.found],
+            "bytes_down": [one.run.result["ledger"].get("bytes_down") for one in row.found],
         }
         for row in found.rows
     ]
@@ -55,11 +60,30 @@ def plain_comparison(found: Comparison) -> dict[str, Any]:
             "low": _known(one.interval.low),
             "high": _known(one.interval.high),
             "p": _known(one.p),
-            "so": verdict(one),
+            "verdict": verdict(one),
         }
         for one in found.differences
     ]
-    return {"measure": found.measure, "rows": rows, "differences": differences, "notes": found.notes}
+    return {
+        "measure": found.measure,
+        "rows": rows,
+        "differences": differences,
+        "hypervolume": [_plain_volumes(one) for one in own_volumes(found)],
+        "common_hypervolume": [_plain_volumes(one) for one in common_volumes(found)],
+        "tuning": [one._asdict() for one in found.tuning],
+        "notes": found.notes,
+    }
+
+
+def _plain_volumes(one: Volumes) -> dict[str, Any]:
+    return {
+        "group": one.group,
+        "by_seed": {str(seed): value for seed, value in one.by_seed.items()},
+        "against": one.against or None,
+        "seeds": list(one.seeds),
+        **{name: _known(value) for name, value in one.difference._asdict().items()},
+        "p": _known(one.p),
+    }
 
 
 def _known(value: float) -> float | None:

@@ -20,6 +20,7 @@ import numpy as np
 from atoll.errors import ConfigError, RunDirectoryError, nearest
 from atoll.report.statistics import Interval, holm, sign_flip_p, t_interval
 from atoll.run.accounts import account_of
+from atoll.run.baselines.tuning import OF_RIVALS, TuningCost, tuning_costs
 from atoll.run.reader import Run, load
 from atoll.run.sweep import plan_of, runs_in
 
@@ -112,6 +113,7 @@ class Comparison:
     measure: Measure
     notes: list[str] = field(default_factory=list)
     every: list[Row] = field(default_factory=list)  # of the whole comparison, where only some `rows` are shown
+    tuning: list[TuningCost] = field(default_factory=list)  # outside of the budgets
 
     @property
     def tests(self) -> int:
@@ -188,7 +190,8 @@ def compare_runs(folders: Sequence[Path], measure: str = "error", against: str |
             f"--measure f1: the clients of {without[0]!r} have no test rows of their own; use --measure error",
             code="no-test-rows",
         )
-    return Comparison(rows, chosen, [*notes, *_refuse_other_data(rows)])
+    tuning = [one for folder in folders for one in tuning_costs(folder)]
+    return Comparison(rows, chosen, [*notes, *_refuse_other_data(rows)], tuning=tuning)
 
 
 def _groups(folders: Sequence[Path]) -> dict[str, list[Run]]:
@@ -214,7 +217,7 @@ def _groups_in(folder: Path) -> dict[str, list[Run]]:
     """The group of a sweep's folder, or those of a folder of such folders, in the order of the sweep's methods."""
     order = {name: place for place, name in enumerate(plan_of(folder).get("methods", ()))}
     below = sorted(
-        (path for path in folder.glob("*") if path.is_dir() and path.name != "tuning"),
+        (path for path in folder.glob("*") if path.is_dir() and path.name != OF_RIVALS),
         key=lambda path: (order.get(path.name, len(order)), path.name),
     )
     if any((path / "config.toml").is_file() for path in below) or not below:

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from atoll.report.comparison.rows import MEASURES, Comparison, Difference, Row
+from atoll.report.comparison.volumes import own_volumes
 from atoll.report.figures.canvas import short
 from atoll.report.statistics import FEWEST
 from atoll.report.terminal import amount
 
 SIGNIFICANT = 0.05
 MOST_CLIENTS = 40  # of which a table is made
+MOST_SEEDS = 10  # whose hypervolumes stand in a table
 
 
 class Section(NamedTuple):
@@ -31,7 +33,7 @@ class Section(NamedTuple):
 
 def sections(found: Comparison) -> list[Section]:
     """Was it worth it? The networks and what they cost, the differences to the first row, and the clients."""
-    parts = [_networks(found), _costs(found), _differences(found), _by_client(found)]
+    parts = [_networks(found), _costs(found), _tuning(found), _differences(found), _volumes(found), _by_client(found)]
     return [part for part in parts if part.rows]
 
 
@@ -63,7 +65,7 @@ def _networks(found: Comparison) -> Section:
 
 def _costs(found: Comparison) -> Section:
     """What the runs cost their clients, one row per group."""
-    columns = ["runs", "rounds", "client MACs", "sent", "received", "hypervolume"]
+    columns = ["runs", "rounds", "client MACs", "sent", "received"]
     groups = {row.group: row for row in reversed(found.rows)}
     rows = []
     for name in dict.fromkeys(row.group for row in found.rows):
@@ -75,16 +77,43 @@ def _costs(found: Comparison) -> Section:
                 short(row.mean_cost("client_macs")),
                 amount(row.mean_cost("bytes_up")),
                 amount(row.mean_cost("bytes_down")),
-                _number(row.mean_result("hypervolume")),
             ]
         )
     return _without_empty(Section("what the runs cost all clients together (mean over seeds)", columns, rows))
 
 
+def _tuning(found: Comparison) -> Section:
+    """The choice of learning rates, which is part of no budget."""
+    columns = ["learning rate of", "chosen", "of", "client MACs", "sent"]
+    rows = [[one.name, f"{one.rates[0]:g}", one.grid, short(one.macs), amount(one.sent)] for one in found.tuning]
+    return Section("what the choice of learning rates cost besides, on one seed", columns, rows)
+
+
+def _volumes(found: Comparison) -> Section:
+    """Each search's own hypervolume, of its validation errors; on one scale for all it is in the files."""
+    columns = ["search", "seeds", "hypervolume", "by seed", "difference", "95 % interval", "p", "verdict"]
+    rows = []
+    for one in own_volumes(found):
+        mean, low, high = one.difference
+        rows.append(
+            [
+                one.group,
+                str(len(one.by_seed)),
+                spread(list(one.by_seed.values())),
+                "; ".join(f"{seed}: {value:.4f}" for seed, value in list(one.by_seed.items())[:MOST_SEEDS]),
+                "" if math.isnan(mean) else f"{mean:+.4f}",
+                "" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}",
+                "" if math.isnan(one.p) else f"{one.p:.3g}",
+                _verdict(one.p, mean) if one.against else "",
+            ]
+        )
+    return _without_empty(Section("hypervolume of each search by validation error, and its difference", columns, rows))
+
+
 def _differences(found: Comparison) -> Section:
     reference, scale = found.rows[0].name, 100 if found.measure == "error" else 1
     unit = ", points" if found.measure == "error" else ""
-    columns = ["network", "seeds", f"difference{unit}", "95 % interval", "p", "so"]
+    columns = ["network", "seeds", f"difference{unit}", "95 % interval", "p", "verdict"]
     rows = []
     for one in found.differences:
         mean, low, high = (value * scale for value in one.interval)
@@ -105,11 +134,15 @@ def _differences(found: Comparison) -> Section:
 
 def verdict(one: Difference) -> str:
     """The test in words."""
-    if math.isnan(one.p):
+    return _verdict(one.p, one.interval.mean)
+
+
+def _verdict(p: float, mean: float) -> str:
+    if math.isnan(p):
         return f"too few seeds ({FEWEST} needed)"
-    if one.p >= SIGNIFICANT:
+    if p >= SIGNIFICANT:
         return "no difference shown"
-    return "lower" if one.interval.mean < 0 else "higher"
+    return "lower" if mean < 0 else "higher"
 
 
 def _by_client(found: Comparison) -> Section:
@@ -145,10 +178,6 @@ def percents(values: Sequence[float]) -> str:
 
 def _amount(value: float) -> str:
     return "" if math.isnan(value) else short(value)
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4f}"
 
 
 def _without_empty(section: Section) -> Section:

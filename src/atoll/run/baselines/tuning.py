@@ -105,7 +105,12 @@ class TuningCost(NamedTuple):
     name: str  # of the rival, or of the run
     rates: list[float]  # the best one first
     macs: int
-    sent: int
+    sent: int  # bytes, by all clients
+
+    @property
+    def grid(self) -> str:
+        """All rates, in words."""
+        return ", ".join(f"{rate:g}" for rate in sorted(self.rates))
 
 
 def tuning_folder(run: Path) -> Path:
@@ -144,7 +149,7 @@ def about_own_rate(search: Run) -> str | None:
     found = next((one for one in tuning_costs(search.path) if one.name == search.path.name), None)
     if found is None:
         return f"{search.path}: its own learning rate, {own:g}, was not chosen from a grid; atoll tune {search.path}"
-    what = f"the best of {', '.join(f'{rate:g}' for rate in sorted(found.rates))} by validation error"
+    what = f"the best of {found.grid} by validation error"
     if found.rates[0] == own:
         return f"{search.path}: its own learning rate, {own:g}, is {what}"
     return f"{search.path}: its own learning rate is {own:g}; {found.rates[0]:g} is {what}"

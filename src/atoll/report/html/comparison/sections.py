@@ -394,9 +394,20 @@ def cost_section(found: Comparison) -> Html:
             [[row[place] for place in kept] for row in rows],
             label="Cost of the runs",
         ),
+        _tuning_table(found),
         lead="Mean over seeds, all clients together. A run ends after the round in which it reaches its budget, so it "
         "may use somewhat more; one whose own rounds are over before uses less.",
     )
+
+
+def _tuning_table(found: Comparison) -> Html | None:
+    """The choice of learning rates, which is part of no budget."""
+    if not found.tuning:
+        return None
+    columns = [TableColumn("learning rate of", False), TableColumn("chosen"), TableColumn("of", False)]
+    columns += [TableColumn("client MACs"), TableColumn("sent")]
+    rows = [[one.name, f"{one.rates[0]:g}", one.grid, count(one.macs), amount(one.sent)] for one in found.tuning]
+    return table(columns, rows, label="What the choice of learning rates cost besides, on one seed")
 
 
 def rows_table(rows: Sequence[Row]) -> Html:
