@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import atoll
 from atoll.config import PRESETS, dump, merge, override, read_file, resolve, resolve_data, to_toml
 from atoll.errors import ConfigError, UserError
 from atoll.methods import find_method
 from atoll.registry import names
 from atoll.run.assemble import assemble, assemble_data
+from atoll.testing import made_table
 from refusals import refused
 
 DIGITS = {"method": "fedavg", "data": {"name": "digits"}}
@@ -340,3 +342,40 @@ def test_none_is_a_value_where_text_is() -> None:
     assert folder.data.folder == "none"
     with refused(ConfigError, "invalid-setting", "fedavg.lr = 'none'"):
         resolve({"method": "fedavg", "data": {"name": "wine"}, "fedavg": {"lr": "none"}})
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "named"),
+    [
+        ("realtime", {"rounds": 40, "finish": 0.01}, ["realtime.finish", "0.01 of 40 rounds"]),
+        ("moefl", {"rounds": 20, "fitness_rounds": 4, "finish": 0.05}, ["moefl.finish", "0.05 of 20", "4 rounds"]),
+        ("nevofed", {"rounds": 1, "refine": 0.4, "polish": 0.0}, ["nevofed.refine", "0.4 of 1 rounds"]),
+    ],
+)
+def test_a_share_that_is_less_than_a_round_is_said(method: str, settings: dict[str, Any], named: list[str]) -> None:
+    experiment = resolve({"method": method, "data": {"name": "wine"}, method: settings})
+    (line,) = experiment.settings.without_effect()
+    assert all(word in line for word in named) and "use more rounds" in line
+    longer = {**settings, "rounds": 100 * settings["rounds"]}
+    assert resolve({"method": method, "data": {"name": "wine"}, method: longer}).settings.without_effect() == []
+    off = {**settings, "refine" if method == "nevofed" else "finish": 0.0}
+    assert resolve({"method": method, "data": {"name": "wine"}, method: off}).settings.without_effect() == []
+
+
+def test_what_has_no_effect_is_said_before_a_run_starts(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Watcher:
+        def noted(self, lines: list[str]) -> None:
+            told.extend(lines)
+
+        def round_done(self, number: int, *_: Any) -> None:
+            assert told
+
+        def round_failed(self, *_: Any) -> None: ...
+
+    settings: dict[str, Any] = {"rounds": 2, "finish": 0.1, "population": 2, "widths": [4], "batch": 8}
+    run = atoll.search(
+        "realtime", made_table(clients=3), out=tmp_path / "run", workers=0, watcher=Watcher(), **settings
+    )
+    assert run.manifest["notes"] == told and told[0].startswith("realtime.finish: 0.1 of 2 rounds")

@@ -227,8 +227,8 @@ def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
     [
         ({"activations": ["sigmoid", "gelu"]}, "unknown-function", ["nevofed.activations = 'gelu'"]),
         ({"activations": []}, "invalid-setting", ["nevofed.activations"]),
-        ({"fitness": "f2"}, "unknown-fitness", ["nevofed.fitness = 'f2'"]),
-        ({"fitness": "no.such.module:f"}, "not-importable", ["'no.such.module:f'"]),
+        ({"objective": "f2"}, "unknown-objective", ["nevofed.objective = 'f2'"]),
+        ({"objective": "no.such.module:f"}, "not-importable", ["'no.such.module:f'"]),
         ({"output": "bins", "edges": [1.0]}, "invalid-edges", ["nevofed.edges = [1.0]", "2"]),
         ({"edges": [1.0, 2.0]}, "inapplicable-setting", ["nevofed.edges", "'bins'"]),
         ({"network": "recurrent", "steps": 4}, "indivisible-features", ["nevofed.steps = 4"]),
@@ -305,7 +305,7 @@ def test_a_best_that_few_clients_have_measured_is_not_kept() -> None:
 def test_soft_psi_is_the_fitness_of_the_settings() -> None:
     """Accuracy of probabilities: the trace of the soft counts, as a share of the rows."""
     data = made_table(clients=2)
-    server = method(data, refine=1.0, fitness="accuracy")
+    server = method(data, refine=1.0, objective="error")
     with local_federation(data, 1, 0) as federation:
         federation.begin(1)
         island = new_island(server.settings, lambda population: np.zeros(len(population)), stream(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+import atoll
+from atoll.cli.app import app
 from atoll.errors import RunDirectoryError
 from atoll.report.results import plain_run, show_classes, show_clients, show_next, show_run
 from atoll.run.reader import Run, load
@@ -41,6 +45,8 @@ def write(tmp_path: Path) -> Write:
         clients: dict[str, Any] | None = None,
         classes: tuple[str, ...] = ("sit", "stand", "walk"),
         simulated: float = 0.0,
+        planned: int = 3,
+        stopped: str | None = None,
     ) -> Run:
         folder = tmp_path / "my run"
         folder.mkdir()
@@ -48,7 +54,15 @@ def write(tmp_path: Path) -> Write:
         (folder / "manifest.json").write_text(manifest(method))
         (folder / "preparation.json").write_text(json.dumps({"classes": classes}))
         ledger = {"bytes_up": 1500, "bytes_down": 2500, "client_macs": 3e9, "simulated_seconds": simulated}
-        result = {"method": method, "rounds": 3, "seed": 1, "wall_seconds": 4.0, "ledger": ledger}
+        result = {
+            "method": method,
+            "rounds": 3,
+            "planned_rounds": planned,
+            "stopped": stopped,
+            "seed": 1,
+            "wall_seconds": 4.0,
+            "ledger": ledger,
+        }
         accounts = {"anna": USED} if clients is None else clients
         (folder / "result.json").write_text(json.dumps({**result, "candidates": candidates, "clients": accounts}))
         return load(folder)
@@ -200,6 +214,29 @@ def test_hints_are_right_for_the_method(
     found = hints(write(method, [candidate]))
     assert all(word in found[what] for word in words), found
     assert ("continue" in found) == (what != "tune")
+
+
+def test_a_run_that_was_stopped_is_not_offered_more_rounds(write: Write) -> None:
+    """They would be refused, or end at once."""
+    found = hints(write("realtime", [entry("11", "high", test=GOOD)], planned=20, stopped="stop.macs = 5 reached"))
+    assert "continue" not in found
+    assert found["tune"].endswith("--from found --pick high  # the run is over: stop.macs = 5 reached")
+
+
+def test_evolved_networks_that_stopped_by_themselves_are_not_offered_more_rounds(write: Write) -> None:
+    found = hints(write("nevofed", [entry("global", "high", "global", space="genome")], planned=50))
+    assert found.keys() & {"continue", "tune"} == set()
+
+
+@pytest.mark.parametrize(("method", "settings"), [("realtime", {"widths": [4]}), ("central", {"hidden": [4]})])
+def test_the_command_for_a_stopped_run_works(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    data, limits = {"name": "wine"}, {"stop": {"rounds": 2}, "data": {"clients": 3}}
+    run = atoll.search(method, data, out=tmp_path / "run", workers=0, rounds=5, settings=limits, **settings)
+    words = shlex.split(hints(run)["tune"].partition("  #")[0])
+    assert words[:2] == ["atoll", "retrain"]
+    options = ["--rounds", "1", "--workers", "0", "--quiet", "--out", str(tmp_path / "on")]
+    done = CliRunner().invoke(app, [*words[1:], *options])
+    assert done.exit_code == 0, done.output
 
 
 # -- clients and classes ---------------------------------------------------------------------------------------------

@@ -60,6 +60,10 @@ class MethodConfig(BaseModel):
         """These settings with everything left to `auto` decided for this data. What was set is never altered."""
         return self
 
+    def without_effect(self) -> list[str]:
+        """Settings that do nothing with these rounds, in words, for whoever starts the run."""
+        return []
+
 
 class TrainingConfig(MethodConfig):
     """What may be added to plain SGD on the clients. All of it is off by default.

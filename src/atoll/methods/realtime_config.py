@@ -39,10 +39,17 @@ class RealtimeConfig(ChoiceConfig):
     def _rounds_are_left(self) -> Self:
         if self.closing >= self.rounds:
             raise ConfigError(
-                f"finish = {self.finish}: of {self.rounds} rounds none is left to search; lower it or use more rounds",
+                f"realtime.finish = {self.finish}: of {self.rounds} rounds none is left to search; lower it or use "
+                "more rounds",
                 code="phase-exceeds-rounds",
             )
         return self
+
+    def without_effect(self) -> list[str]:
+        if not self.finish or self.closing:
+            return []
+        share = f"{self.finish:g} of {self.rounds} rounds is less than half a round"
+        return [f"realtime.finish: {share}, so there is no closing phase; raise it or use more rounds"]
 
     def fitted(self, schema: Schema, clients: int) -> Self:
         participating = participants(clients, self.fraction)

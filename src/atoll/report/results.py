@@ -139,8 +139,13 @@ def show_next(console: Console, run: Run) -> None:
         # A search that has ended by its own rule cannot be continued, but its networks can be tuned.
         why = about["ended"]
         lines.append(("tune", f"atoll retrain {path} --from found --pick {pick}  # the search is over: {why}"))
-    else:
+    elif run.result.get("stopped") is None and run.result["rounds"] == run.result["planned_rounds"]:
         lines.append(("continue", f"atoll resume {path} --rounds {2 * run.result['rounds']}"))
+    elif entry and not evolved and not about.keys() & {"derived", "trained_rounds"}:
+        # More rounds would end at once by the same rule: its networks can go on.
+        why = str(run.result.get("stopped") or "it has ended by its own rule").partition(":")[0]
+        central = " --central" if run.manifest.get("centralised") else ""
+        lines.append(("tune", f"atoll retrain {path} --from found --pick {pick}{central}  # the run is over: {why}"))
     for what, how in lines:
         _say(console, f"{what + ':':<10}{how}", wrap=False)
 

@@ -78,7 +78,8 @@ def start(
     experiment, engine, projected = _decided(experiment, engine)
     able = find_method(experiment.method).late
     unused = without_effect(experiment, experiment.engine.rules(able, engine.deadline))
-    notes = [*engine.notes, *(links.notes if links is not None else ()), *unused, *projected]
+    notes = [*engine.notes, *(links.notes if links is not None else ()), *unused]
+    notes += [*experiment.settings.without_effect(), *projected]
     report_notes(watcher, notes)
     manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
     manifest |= {"notes": notes} if notes else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -92,6 +93,14 @@ def test_metrics_agree_with_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     present = np.unique(true)
     recall = recall_score(true, found, labels=present, average="macro", zero_division=0)
     assert scoring.balanced_accuracy(confusion)[0] == pytest.approx(recall)
+
+
+def test_an_objective_is_one_minus_the_fitness_of_its_name() -> None:
+    confusion = np.array([[9, 0, 1], [3, 2, 0], [0, 0, 0]])
+    assert scoring.FITNESS.keys() == set(get_args(metrics.Objective))
+    for objective, fitness in scoring.FITNESS.items():
+        found = metrics.objective_error(objective, confusion)  # type: ignore[arg-type]
+        assert 1 - fitness(confusion[None])[0] == pytest.approx(found)
 
 
 def test_confusions_count_every_row_once() -> None:

@@ -123,15 +123,16 @@ def balanced_accuracy(found: Confusions) -> npt.NDArray[np.float64]:
     return score
 
 
+# By the objective that a search is given: 1 minus the error, or minus the mean of the classes' errors.
 FITNESS: dict[str, Fitness] = {
     "weighted_f1": weighted_f1,
-    "accuracy": accuracy,
-    "balanced_accuracy": balanced_accuracy,
+    "error": accuracy,
+    "balanced_error": balanced_accuracy,
 }
 
 
 def find_fitness(name: str) -> Fitness:
-    """A built-in fitness by name, or a user's as `module:function`; every worker imports it by this name.
+    """A built-in fitness by its objective, or a user's as `module:function`; every worker imports it by this name.
 
     A fitness maps confusion matrices (genomes x true x predicted) to one number per genome; larger is better.
     """

@@ -84,6 +84,14 @@ class MoeflConfig(TrainingConfig):
             )
         return self
 
+    def without_effect(self) -> list[str]:
+        if not self.finish or self.closing:
+            return []
+        share = (
+            f"{self.finish:g} of {self.rounds} rounds is less than half a generation of {self.fitness_rounds} rounds"
+        )
+        return [f"moefl.finish: {share}, so there is no closing phase; raise it or use more rounds"]
+
     def fitted(self, schema: Schema, clients: int) -> Self:
         smallest = architecture_of(self.network, schema, sparse_genes.smallest(self.network), 0)
         try:

@@ -96,7 +96,7 @@ class NEvoFed(Method[NEvoFedState]):
         self.reading = config.reading(schema)
         self.settings = config.neat(schema)
         self.limits = GenomeLimits.of(self.settings)
-        self.fitness = scoring.find_fitness(config.fitness)
+        self.fitness = scoring.find_fitness(config.objective)
 
     def init(self, federation: Federation, rng: Generator) -> NEvoFedState:
         return NEvoFedState(0, {}, {}, [], -1.0, 0, {}, {})
@@ -181,7 +181,7 @@ class NEvoFed(Method[NEvoFedState]):
         """Each client's best so far with its counts, and why others have none."""
         payload = self.payload() | {
             "generations": self.config.generations,
-            "fitness": self.config.fitness,
+            "fitness": self.config.objective,
             "one_class": self.config.one_class,
         }
         most = self.settings.population * (self.limits.connections + self.limits.hidden)
@@ -231,7 +231,7 @@ class NEvoFed(Method[NEvoFedState]):
             guests = Tensors({name: own["genome"] for name, own in sorted(replies.items()) if name != info.name})
             if guests:
                 connections = sum(len(self.genome(code).source) for code in guests.values())
-                payload = self.payload() | {"guests": guests, "fitness": self.config.fitness} | bounds
+                payload = self.payload() | {"guests": guests, "fitness": self.config.objective} | bounds
                 returns: dict[str, Any] = {"stayed": checks.Count(len(guests))}
                 if self._scores_guests:
                     payload["counts"] = True

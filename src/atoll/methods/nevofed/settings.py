@@ -25,7 +25,8 @@ class NEvoFedConfig(MethodConfig):
 
     fraction: float = Field(default=1.0, gt=0, le=1)  # of the clients, each round; the paper takes all
     generations: int = Field(default=1, ge=1)  # E, on each client in each round
-    fitness: str = "weighted_f1"  # or accuracy, balanced_accuracy, or one's own as module:function
+    # Of the clients' training rows: weighted_f1, error, balanced_error, or a fitness of one's own as module:function.
+    objective: str = "weighted_f1"
     network: Literal["feed_forward", "recurrent"] = "feed_forward"
     steps: int = Field(default=1, ge=1)  # recurrent: a row has this many steps in time, features of a step side by side
     passes: int = Field(default=1, ge=1)  # recurrent: activations on each step
@@ -81,22 +82,22 @@ class NEvoFedConfig(MethodConfig):
     max_hidden: int = Field(default=100, ge=0, le=10_000)
     max_connections: int = Field(default=5000, ge=1, le=30_000)
 
-    @field_validator("fitness")
+    @field_validator("objective")
     @classmethod
-    def _fitness_is_known(cls, name: str) -> str:
+    def _objective_is_known(cls, name: str) -> str:
         if name in FITNESS:
             return name
         module, colon, attribute = name.partition(":")
         if not colon:
             raise ConfigError(
-                f"nevofed.fitness = {name!r}: unknown, and not module:function; {nearest(name, FITNESS)}",
-                code="unknown-fitness",
+                f"nevofed.objective = {name!r}: unknown, and not module:function; {nearest(name, FITNESS)}",
+                code="unknown-objective",
             )
         try:
             getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as problem:
             raise ConfigError(
-                f"nevofed.fitness = {name!r}: {problem}; name an importable function", code="not-importable"
+                f"nevofed.objective = {name!r}: {problem}; name an importable function", code="not-importable"
             ) from None
         return name
 
@@ -133,6 +134,15 @@ class NEvoFedConfig(MethodConfig):
                 code="phase-exceeds-rounds",
             )
         return self
+
+    def without_effect(self) -> list[str]:
+        shares, found = {"refine": self.refine, "polish": self.polish}, self.phases
+        return [
+            f"nevofed.{name}: {share:g} of {self.rounds} rounds is less than a round, so there is none; raise it or "
+            "use more rounds"
+            for name, share in shares.items()
+            if share and not found[name]
+        ]
 
     def gentle(self, schema: Schema) -> NeatSettings:
         """The settings of the one population that is refined."""
