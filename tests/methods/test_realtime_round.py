@@ -179,3 +179,25 @@ def test_the_state_before_is_left_as_it_was() -> None:
     step(method, before, federation)
     assert set(values(before.master).values()) == {1.0} and before.parents == [[1, 2], [3, 2]]
     assert np.all(before.master["head.bias"] == 1.0)
+
+
+def test_a_network_beyond_the_limit_is_handed_over_with_a_word() -> None:
+    federation = Script(SIX_AND_TWO, correct=lambda task: [9] * len(task.payload.get("keys", [0])))
+    method = realtime(max_macs=10)
+    after, _ = step(method, state(method, [[1, 1], [2, 2]], [[0.1, 16.0], [0.2, 24.0]]), federation)
+    federation.begin(3)
+    found = {one.id: one.about for one in method.results(after, federation, stream(7, "results"))}
+    costs = {key: method.cost([int(branch) for branch in key]).macs for key in found}
+    assert any(macs > 10 for macs in costs.values())
+    for key, macs in costs.items():
+        assert found[key] == ({"exceeds": f"{macs} MACs, and max_macs = 10"} if macs > 10 else {})
+
+
+def test_the_hypervolume_is_of_networks_within_the_limit() -> None:
+    """16 of 40 MACs and an error of 0.1, or 8 of 40 and 0.5, which alone is within the limit."""
+    values, keys = [[0.1, 16.0], [0.5, 8.0]], [[1, 1], [0, 0]]
+    federation = Script(SIX_AND_TWO)
+    for limit, expected in ((None, 0.9 * 0.6 + 0.5 * 0.2), (10, 0.5 * 0.8), (1, 0.0)):
+        method = realtime(max_macs=limit)
+        found = method.front_metrics(keys, values, method.admissible(keys, values), federation)
+        assert found["hypervolume"] == pytest.approx(expected)

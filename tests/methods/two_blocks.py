@@ -90,7 +90,7 @@ def client(name: str, train: int = 10, validation: int = 10, test: int = 0, **kn
 
 
 def realtime(**settings: Any) -> Realtime:
-    """The method on two blocks; networks on offer only if asked for."""
+    """The method on two blocks; snapshots only if asked for."""
     usual = {"rounds": 9, "population": 2, "widths": [2, 2], "stem": 2, "snapshots": False}
     return Realtime(RealtimeConfig(**{**usual, **settings}), SCHEMA)
 

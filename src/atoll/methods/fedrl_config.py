@@ -22,7 +22,7 @@ WITNESSES = 2  # other clients that measure a sub-model where rewards are median
 
 
 def refuse_too_few(federation: Federation) -> None:
-    """Robust rules need three judges of every sub-model, and three gradients of every operation."""
+    """Robust rules need three clients that evaluate every sub-model, and three gradients of every operation."""
     clients, operations = len(federation.clients()), len(OPERATIONS)
     each = f"about {clients / operations:.1f} clients an operation, so {FEWEST * operations} clients are needed"
     what = f"{clients} clients sample {operations} operations of each edge, {each}"

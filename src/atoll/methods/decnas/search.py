@@ -122,7 +122,7 @@ class Decnas(Method[DecnasState]):
             robust.refuse_fewer(clients // groups, what, "fitness")
         if robust.confirm and (groups < 2 or clients < 2 * groups):
             raise ConfigError(
-                f"robust.confirm: two groups judge a candidate; {clients} clients in {groups} groups are about "
+                f"robust.confirm: two groups evaluate a candidate; {clients} clients in {groups} groups are about "
                 f"{clients / groups:.1f} each, but it needs two groups or more of two clients or more; set groups",
                 code="too-few-clients",
             )
