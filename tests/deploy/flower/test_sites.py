@@ -28,7 +28,7 @@ from refusals import refused
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"rounds": 2, "hidden": [8]},
     "nevofed": {"rounds": 2, "population": 12},
-    "realtime": {"rounds": 2},
+    "realtime": {"rounds": 4},
     "moefl": {"rounds": 6, "population": 4},
 }
 IMAGE_METHODS: dict[str, dict[str, Any]] = {
