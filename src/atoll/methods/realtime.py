@@ -164,7 +164,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
             # Of the clients that measured some may not participate in the next round, and the first one is usable, too.
             offers = self._offered(new, due)
             fetch = self._fetch(new, offers, federation, due)
-            for reply in federation.collect(fetch.alone(measuring), minimum=0):
+            asked = fetch.alone(measuring)
+            for reply in federation.collect(asked, minimum=0) if asked else ():
                 fetch.add(reply)
             new = replace(new, published=completed(new.published, offers, fetch, federation))
         return new, self._metrics(new, federation, due) | {"untrained": untrained}
@@ -275,9 +276,8 @@ class Realtime(ChoiceSearch[RealtimeState]):
         if not found.errors:
             raise TooFewReplies(f"no client returned validation counts ({found.problem})", code="too-few-replies")
         pairs = zip(keys, found.errors, strict=True)
-        return [
-            self.values(error, self.cost(key), participating) for key, error in pairs
-        ], found.clients if keep else []
+        values = [self.values(error, self.cost(key), participating) for key, error in pairs]
+        return values, found.clients if keep else []
 
     # -- the closing phase: picks split off with their inherited weights, and all clients train them -----------------
 
