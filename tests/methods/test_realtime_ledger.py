@@ -59,8 +59,8 @@ class Recorder:
                 self._by_order[outcome.order].up = len(wire.encode(charged(outcome.payload or {}), digests=False))
         return outcomes
 
-    def saved(self, memory: Mapping[str, Payload]) -> None:
-        self.inner.saved(memory)
+    def saved(self, memory: Mapping[str, Payload], since: int) -> None:
+        self.inner.saved(memory, since)
 
     def abandon(self, order: int) -> None:
         self.inner.abandon(order)

@@ -305,7 +305,8 @@ class Dispatcher:
             self._journal.rewind(snapshot["calls"])
         elif self._journal is not None:
             self._journal.saved(snapshot["calls"])
-        self.transport.saved(snapshot["memory"])
+        since = min((row["order"] for row in snapshot["in_flight"]), default=snapshot["orders"])
+        self.transport.saved(snapshot["memory"], since)
 
     def close(self) -> None:
         self.transport.close()

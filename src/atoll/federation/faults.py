@@ -139,8 +139,8 @@ class InjectedFaults(Transport):
         self._held = [(due, outcome) for due, outcome in self._held if outcome.order != order]
         self.inner.abandon(order)
 
-    def saved(self, memory: Mapping[str, Payload]) -> None:
-        self.inner.saved(memory)
+    def saved(self, memory: Mapping[str, Payload], since: int) -> None:
+        self.inner.saved(memory, since)
 
     def close(self) -> None:
         self.inner.close()

@@ -61,8 +61,9 @@ class Transport(Protocol):
     def abandon(self, order: int) -> None:
         """Give this envelope up; its outcome, if any, is not reported."""
 
-    def saved(self, memory: Mapping[str, Payload]) -> None:
-        """A checkpoint with these memories of clients is on the disk. Only engines whose clients keep them need it."""
+    def saved(self, memory: Mapping[str, Payload], since: int) -> None:
+        """A checkpoint with these memories of clients is on the disk; a run that continues from it sends no envelope
+        with an order below `since` again. Only engines whose clients keep memories or replies need it."""
         return
 
     def close(self) -> None:

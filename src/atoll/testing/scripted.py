@@ -73,8 +73,8 @@ class _Wrapper(Transport):
     def abandon(self, order: int) -> None:
         self.inner.abandon(order)
 
-    def saved(self, memory: Mapping[str, Payload]) -> None:
-        self.inner.saved(memory)
+    def saved(self, memory: Mapping[str, Payload], since: int) -> None:
+        self.inner.saved(memory, since)
 
     def close(self) -> None:
         self.inner.close()

@@ -75,6 +75,7 @@ class FlowerTransport(Transport):
         # Site -> version of its memory, in the last checkpoint and in the one before: older ones are not needed.
         self._saved: Mapping[str, int] = {}
         self._oldest: Mapping[str, int] = {}
+        self._since: tuple[int, int] = (0, 0)  # the same for orders: earlier ones are not asked again
         self._envelopes: dict[int, Envelope] = {}  # everything that is neither answered nor abandoned
         self._unconnected: dict[int, _Asked] = {}  # by order: tasks whose site is not connected
         self._at_node: dict[_Asked, str] = {}  # sent -> since when its node is connected
@@ -108,9 +109,10 @@ class FlowerTransport(Transport):
         for again in range(RETURNS + 1):
             self._forget(_Asked(order, again))
 
-    def saved(self, memory: Mapping[str, Payload]) -> None:
+    def saved(self, memory: Mapping[str, Payload], since: int) -> None:
         """Two checkpoints are kept: sites may forget what is older than the one before this."""
         self._oldest, self._saved = self._saved, {site: own["version"] for site, own in memory.items()}
+        self._since = (self._since[1], since)
 
     def close(self) -> None:
         self._envelopes, self._at_node = {}, {}
@@ -159,6 +161,7 @@ class FlowerTransport(Transport):
             "device": context.device,
             "memory": None if version is None or version == self._forgotten.get(task.client) else version,
             "floor": self._oldest.get(task.client),
+            "since": self._since[0],
             "keep": sorted(self._cache.of(task.client)),
             "preparation": context.preparations[task.client],
         }
