@@ -14,6 +14,7 @@ from atoll.config import resolve
 from atoll.run import launch
 from atoll.run.baselines.rivals import rivals_of
 from atoll.run.baselines.tuning import Tuned
+from atoll.run.carried import same_rows
 from atoll.run.reader import Run
 from atoll.run.retrain import assemble_retraining
 
@@ -38,13 +39,32 @@ def test_retraining_is_private_unless_that_is_asked_for(found: Run) -> None:
     assert (table["epsilon"], table["clip"], table["earlier_epsilon"]) == (50.0, 0.5, spent(found))
     assert not set(NOISE) & set(table)  # it is decided again, for other rounds
     assert assemble_retraining(found, ["high"], {"data": "digits"})["privacy"]["earlier_epsilon"] == 0  # other rows
+    named = assemble_retraining(found, ["high"], {"data": "wine"})  # the same rows by their name
+    assert named["privacy"]["earlier_epsilon"] == spent(found)
     assert "privacy" not in assemble_retraining(found, ["high"], {}, private=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"name": "wine"}, {"name": "wine", "rows": 20}, True),
+        ({"name": "wine"}, {"name": "digits"}, False),
+        ({"name": "in-memory"}, {"name": "in-memory"}, True),  # nothing else is known of them
+        ({"folder": "a/b"}, {"folder": "a/c/../b"}, True),
+        ({"folder": "a/b"}, {"folder": "a/b/north.csv"}, True),
+        ({"folder": "a"}, {"folder": "a/b"}, True),
+        ({"folder": "a/b"}, {"folder": "a/bc"}, False),
+        ({"folder": "a"}, {"name": "wine"}, False),
+    ],
+)
+def test_what_may_be_the_same_rows(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+    assert same_rows(one, other) == same_rows(other, one) == same
 
 
 def test_both_are_added_up_before_and_after_the_retraining(found: Run, tmp_path: Path) -> None:
     raw = assemble_retraining(found, ["high"], {"rounds": 1}, [f"privacy.{key}={one}" for key, one in NOISE.items()])
     _, lines = launch.estimate(resolve(raw))
-    earlier = f"earlier runs have spent epsilon {spent(found):.3g} at delta 1e-05 of the same rows"
+    earlier = f"earlier runs have spent epsilon {spent(found):.3g} at delta 1e-05 on the same rows"
     assert any(earlier in line and "at delta 2e-05" in line for line in lines)
     again = atoll.retrain(found.path, out=tmp_path / "again", rounds=1, workers=0, settings={"privacy": NOISE})
     third = assemble_retraining(again, ["high"], {})["privacy"]
@@ -66,4 +86,4 @@ def test_tuning_says_that_each_rate_spends_a_budget(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("atoll.run.baselines.tuning.tune", lambda *_: Tuned(0.1, {0.1: 0.5}, 0))
     words = ["tune", str(file), "--rates", "0.1,0.3", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
-    assert shown.exit_code == 0 and "each of the 2 runs spends up to epsilon 3 of the same rows" in shown.output
+    assert shown.exit_code == 0 and "each of the 2 runs spends up to epsilon 3 on the same rows" in shown.output

@@ -84,13 +84,14 @@ def assemble_retraining(
     before = read_file(run.path / "config.toml")
     own = before.get(settings_table(before["method"]), {})
     selected = _sized(_selected(run, beside, picks), options)
+    data = _data(before["data"], options.get("data"))
     raw: Raw = {
         "method": method,
         "seed": before["seed"],
-        "data": _data(before["data"], options.get("data")),
+        "data": data,
         "engine": before.get("engine", {}),
         method: _training(own, bool(options.get("central"))),
-        **(carried_privacy([run, *beside], same_rows=options.get("data") is None) if private else {}),
+        **(carried_privacy([run, *beside], data) if private else {}),
     }
     raw[method]["networks"] = {name: network.architecture for name, network in selected.items()}
     if start == "found":
