@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -222,6 +222,7 @@ class Federated:
             "preparation": self.preparation.plain(),
             "share_labels": self.share_labels,
             "digest": self.digest(),
+            "rules": held.rules and asdict(held.rules),
         }
         return arrays, index
 
@@ -229,6 +230,7 @@ class Federated:
     def put_together(cls, arrays: dict[str, Array], index: dict[str, Any]) -> Federated:
         """The inverse of `taken_apart`; the arrays are used as they are, not copied."""
         nothing = np.zeros((0, 0), dtype=np.float32)
+        rules = index.get("rules")
         scaling = Scaling(index["logarithm"], arrays.get("mean", nothing), arrays.get("deviation", nothing))
         client_rows = ClientRows(
             arrays["x"],
@@ -241,6 +243,7 @@ class Federated:
             index["held_out"],
             parse(index["preparation"], "data"),
             arrays.get("fill", nothing),
+            None if rules is None else PreparationRules(**{**rules, "split": tuple(rules["split"])}),
         )
         federated = cls(client_rows, index["share_labels"])
         federated._digest = index["digest"]

@@ -16,6 +16,7 @@ from atoll.data.files.suggestions import refuse_problems
 from atoll.data.image_files import decode_images
 from atoll.data.naming import numbered
 from atoll.data.partition import Indices, Partition
+from atoll.data.private import SPLITS, PrivateRows
 from atoll.data.rows import PreparationRules, prepare
 from atoll.data.settings import DataSettings, PartitionRule, parse_partition
 from atoll.data.source import Source
@@ -30,39 +31,43 @@ def load(settings: DataSettings, seed: int, data_dir: str | Path | None = None) 
     return settle(settings, seed, data_dir)[0]
 
 
-def settle(settings: DataSettings, seed: int, data_dir: str | Path | None = None) -> tuple[Federated, DataSettings]:
+def settle(
+    settings: DataSettings, seed: int, data_dir: str | Path | None = None, private: PrivateRows | None = None
+) -> tuple[Federated, DataSettings]:
     """The federation, and the settings with every default filled in."""
     if settings.name is None:
-        return settle_files(judge(open_folder(settings), settings), seed)
+        return settle_files(judge(open_folder(settings), settings), seed, private)
     source = catalog.read(settings.name, data_dir, settings.size, settings.attributes)
-    return settle_source(without(source, settings.exclude or ()), settings, seed)
+    return settle_source(without(source, settings.exclude or ()), settings, seed, private)
 
 
-def settle_files(found: Examination, seed: int) -> tuple[Federated, DataSettings]:
+def settle_files(found: Examination, seed: int, private: PrivateRows | None = None) -> tuple[Federated, DataSettings]:
     """The same for own data that has been examined."""
     refuse_problems(found)
     agreement = agreement_of(found)
-    federated, decided = settle_source(source_of(found, agreement), found.settings, seed)
+    federated, decided = settle_source(source_of(found, agreement), found.settings, seed, private)
     if not federated.held_out or decided.partition != "natural":
         return federated, decided
     # Who is held out is known only now. The others decide the words, codes and first dates of columns.
     by_others = agreement_of(found, federated.held_out)
     if by_others == agreement:
         return federated, decided
-    return settle_source(source_of(found, by_others, federated.held_out), found.settings, seed)
+    return settle_source(source_of(found, by_others, federated.held_out), found.settings, seed, private)
 
 
-def settle_source(source: Source, settings: DataSettings, seed: int) -> tuple[Federated, DataSettings]:
+def settle_source(
+    source: Source, settings: DataSettings, seed: int, private: PrivateRows | None = None
+) -> tuple[Federated, DataSettings]:
     """The same for data that has been read."""
     found = assign(source, settings, seed)
-    rules = preparation_rules(settings, found.source)
+    rules = preparation_rules(settings, found.source, private)
     size = None if source.images is None else source.images.size
     ready, assigned = decode_images(found.source, found.partition)
     places = {name: place for place, name in enumerate(found.names)}
     held_out = {name: np.sort(assigned.client(places[name])) for name in found.held_out}
     names = [name for name in found.names if name not in held_out]
     inside = _pieces(assigned, [places[name] for name in names]) if held_out else assigned
-    client_rows = prepare(ready, inside, names, rules, seed, held_out)
+    client_rows = prepare(ready, inside, names, rules, seed, held_out, private)
     decided = {
         "folder": None if settings.folder is None else str(Path(settings.folder).resolve()),
         "partition": found.rule.text(),
@@ -100,14 +105,16 @@ def assign(source: Source, settings: DataSettings, seed: int) -> AssignedRows:
     return found
 
 
-def preparation_rules(settings: DataSettings, source: Source) -> PreparationRules:
-    """The settings of the preparation, with the data set's defaults for those left out."""
+def preparation_rules(settings: DataSettings, source: Source, private: PrivateRows | None = None) -> PreparationRules:
+    """The settings of the preparation, with the data set's defaults for those left out. Under `[privacy]` none is a
+    split by class."""
     defaults = source.defaults
+    usual_blocks = defaults.blocks if private is None else SPLITS.get(defaults.blocks, defaults.blocks)
     usual_split = (0.6, 0.2, 0.2) if source.test is None else (0.8, 0.2, 0.0)
     usual_scale = defaults.scale or ("federated" if source.schema.kind == "table" else "none")
     return PreparationRules(
         split=settings.split or usual_split,
-        blocks=settings.blocks or defaults.blocks,
+        blocks=settings.blocks or usual_blocks,
         scale=settings.scale or usual_scale,
         logarithm=defaults.logarithm if settings.logarithm is None else settings.logarithm,
         missing=settings.missing or defaults.missing,

@@ -14,7 +14,18 @@ import numpy as np
 from atoll.core.messages import PARTS, Array, Part
 from atoll.data.image_files import appended
 from atoll.data.partition import Indices, Partition
-from atoll.data.preprocess import Floats, Scaling, fill_missing, fill_values, fit, statistics
+from atoll.data.preprocess import (
+    Floats,
+    Scaling,
+    combined,
+    fill_missing,
+    fill_values,
+    fit,
+    scaling_of,
+    statistics,
+    to_float,
+)
+from atoll.data.private import PrivateRows
 from atoll.data.source import Missing, Source
 from atoll.data.split import Blocks, Shares, as_published, split
 from atoll.errors import DataError
@@ -109,7 +120,7 @@ class ClientRows:
 
     The holders are the clients, in the order of `names`, then the benchmark slices and the clients that are held out,
     which have a test part only. `preparation` is what a global model knows of raw rows; `fill` has each holder's own
-    values for gaps, or no rows.
+    values for gaps, or no rows. `rules` are those by which it was made; None: they are not known.
     """
 
     x: Array
@@ -122,6 +133,7 @@ class ClientRows:
     held_out: list[str]
     preparation: Preparation
     fill: Floats
+    rules: PreparationRules | None = None
 
     def statistics_of(self, holder: int) -> Statistics:
         """What one client knows of its own rows."""
@@ -145,11 +157,13 @@ def prepare(
     rules: PreparationRules,
     seed: int,
     held_out: Mapping[str, Indices] | None = None,
+    private: PrivateRows | None = None,
 ) -> ClientRows:
     """Split every client's rows, fill gaps, append the official test set as slices and fit the scaling.
 
     All rows of the clients that are `held_out` are test rows, and nothing is learned from them: their gaps, like those
-    of the official test set, are filled by the values of the others.
+    of the official test set, are filled by the values of the others. With `private` the moments of a federated scaling
+    have noise.
     """
     names, outside = list(names), held_out or {}
     if rules.blocks == "official":
@@ -186,9 +200,18 @@ def prepare(
         return np.take(x, rows[bounds[holder, part] : bounds[holder, part + 1]], axis=0)
 
     holders = len(bounds) if rules.scale == "client" else len(names)
-    scaling = fit(rules.scale, rules.logarithm, holders, scaled_by)
+    if private is not None and rules.scale == "federated":
+        each = (
+            private.simulated(
+                to_float(scaled_by(place), rules.logarithm), source.preparation, rules.logarithm, seed, name
+            )
+            for place, name in enumerate(names)
+        )
+        scaling = scaling_of([combined(each)], rules.logarithm)
+    else:
+        scaling = fit(rules.scale, rules.logarithm, holders, scaled_by)
     preparation = completed(source.preparation, rules, common_statistics(rules, shared_fill, scaling))
-    return ClientRows(x, y, rows, bounds, scaling, names, benchmark, list(outside), preparation, fill)
+    return ClientRows(x, y, rows, bounds, scaling, names, benchmark, list(outside), preparation, fill, rules)
 
 
 def pooled_fill(fill: Floats, sizes: Indices) -> Floats | None:

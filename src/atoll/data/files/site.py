@@ -21,11 +21,13 @@ from atoll.data.files.images import ImageFolder
 from atoll.data.loading import preparation_rules
 from atoll.data.partition import natural
 from atoll.data.preprocess import Moments, Scaling, fit, moments, to_float
+from atoll.data.private import PrivateRows
 from atoll.data.rows import PreparationRules, common_statistics, completed
 from atoll.data.rows import prepare as split_and_fill
 from atoll.data.settings import DataSettings
 from atoll.data.source import Source, make_source
 from atoll.errors import DataError
+from atoll.rng import secret_stream
 
 
 def open_site(place: Path, settings: DataSettings) -> ClientFiles:
@@ -95,12 +97,15 @@ class Prepared:
     federated: Federated
     rules: PreparationRules
 
-    def moments(self) -> Moments | None:
-        """What leaves the site for `scale = "federated"`."""
+    def moments(self, private: PrivateRows | None = None) -> Moments | None:
+        """What leaves the site for `scale = "federated"`; with `private` with noise that nobody can compute again."""
         if self.rules.scale != "federated":
             return None
         held = self.federated.client_rows
-        return moments(to_float(np.take(held.x, held.rows_of(0, "train"), axis=0), self.rules.logarithm))
+        values = to_float(np.take(held.x, held.rows_of(0, "train"), axis=0), self.rules.logarithm)
+        if private is None:
+            return moments(values)
+        return private.moments(values, held.preparation, self.rules.logarithm, secret_stream())
 
     def fill(self) -> Array | None:
         """The site's values for gaps. They leave it together with the moments, and only then."""
