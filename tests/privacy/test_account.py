@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from atoll.errors import RunDamaged
-from atoll.privacy.account import FILE, PrivacyAccount
-from atoll.privacy.accountant import Release
+from atoll.privacy.account import FILE, PrivacyAccount, rounded_up
+from atoll.privacy.accountant import Release, sum_epsilon
 from atoll.privacy.settings import PrivacySettings
 from refusals import refused
 
@@ -57,30 +57,65 @@ def test_a_line_that_was_being_written_is_cut_off(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_a_spent_budget_is_refused_from_then_on(tmp_path: Path) -> None:
-    account = opened(tmp_path)
+def spend(account: PrivacyAccount, client: str = "a") -> int:
+    """Charge trainings until the budget is spent: in which round that was found."""
     rounds = 0
-    while account.charge((rounds, "a", 0, "x"), TRAINING) is None:
+    while account.charge((rounds, client, 0, "x"), TRAINING) is None:
         rounds += 1
         assert rounds < 100
     account.records.flush()
+    return rounds
+
+
+def test_a_client_with_a_spent_budget_takes_no_further_part(tmp_path: Path) -> None:
+    """Whatever part of its rows the budget was spent for; what it sent before may be fetched, and others go on."""
+    account = opened(tmp_path)
+    rounds = spend(account)
     assert 0 < account.epsilon("a") <= SETTINGS.epsilon
     assert account.spent_parts == {"a": {"train": rounds}}
     assert account.charge((rounds + 1, "a", 0, "y"), [Release("train", 1000.0)]) is not None  # however small
-    assert account.charge((rounds + 1, "a", 1, "z"), COUNT) is None  # other rows
+    refusal = account.charge((rounds + 1, "a", 1, "z"), COUNT)  # other rows
+    assert refusal == "privacy budget spent: epsilon 3 for train rows"
+    assert account.charge((rounds + 1, "a", 2, "upload"), []) is None
     assert account.charge((rounds + 1, "b", 0, "x"), TRAINING) is None
+    assert account.spent_parts == {"a": {"train": rounds}}
     assert not account.all_spent()
-    assert opened(tmp_path).spent_parts == {"a": {"train": rounds}}
+    spend(account, "b")
+    assert account.all_spent()
+    assert opened(tmp_path).spent_parts["a"] == {"train": rounds}
     assert account.report()["a"]["spent"] == {"train": rounds}
 
 
-def test_a_plan_within_the_budget_allows_the_same_tasks() -> None:
-    """What was computed at once is not decided otherwise than task by task."""
-    plain, planned = (PrivacyAccount(SETTINGS, ["a"]) for _ in range(2))
-    planned.plan([Release("train", 2.0, 0.1, 60)])
-    answers = [[one.charge((n, "a", 0, "x"), TRAINING) for n in range(12)] for one in (plain, planned)]
-    assert answers[0] == answers[1]
-    assert any(answers[0])
+def test_the_result_is_measured_on_rows_whose_budget_is_left(tmp_path: Path) -> None:
+    account = opened(tmp_path)
+    rounds = spend(account)
+    account.closing = True
+    assert account.charge((rounds + 1, "a", 0, "z"), COUNT) is None
+    assert account.charge((rounds + 1, "a", 1, "y"), [Release("train", 1000.0)]) is not None
+
+
+def test_what_measures_the_result_is_held_back() -> None:
+    """Of a budget for ten counts two are reserved: the rounds have eight, and two are left for the result."""
+    noise = 8.0
+    epsilon = sum_epsilon({(noise, 1.0): 10}, 1e-5) * (1 + 1e-9)
+    reserved = {"a": [Release("validation", noise, 1.0, 2)]}
+    account = PrivacyAccount(PrivacySettings(epsilon=epsilon, delta=1e-5), ["a"], None, reserved)
+    counted = [account.charge((n, "a", 0, "x"), [Release("validation", noise)]) is None for n in range(10)]
+    assert counted == [True] * 8 + [False] * 2 and account.spent_parts == {"a": {"validation": 8}}
+    account = PrivacyAccount(PrivacySettings(epsilon=epsilon, delta=1e-5), ["a"], None, reserved)
+    assert all(account.charge((n, "a", 0, "x"), [Release("validation", noise)]) is None for n in range(8))
+    account.closing = True
+    counted = [account.charge((9, "a", n, "x"), [Release("validation", noise)]) is None for n in range(3)]
+    assert counted == [True, True, False]
+
+
+def test_reported_numbers_are_rounded_up(tmp_path: Path) -> None:
+    assert rounded_up(1.00001, 4) == 1.0001 and rounded_up(1.5, 3) == 1.5
+    account = opened(tmp_path)
+    account.charge((1, "a", 0, "x"), TRAINING)
+    exact = account.epsilon("a")
+    assert exact <= account.report()["a"]["epsilon"] <= exact + 1e-4
+    assert exact <= account.after_round()["a"]
 
 
 def test_a_line_that_is_taken_out_or_changed_is_noticed(tmp_path: Path) -> None:

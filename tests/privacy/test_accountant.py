@@ -42,6 +42,28 @@ def test_coarse_losses_are_a_bound_and_close(monkeypatch: pytest.MonkeyPatch) ->
     assert own <= sum_epsilon({(1.0, 0.01): 500}, 1e-5, coarse=True) <= 1.01 * finer
 
 
+def test_a_budget_allows_what_is_within_it_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every sum were computed, with few computations."""
+    computed: list[int] = []
+    exact = accountant.sum_epsilon
+
+    def counted(events: accountant.Events, delta: float, coarse: bool = False) -> float:
+        computed.append(1)
+        return exact(events, delta, coarse)
+
+    budget = accountant.Budget(3.0, 1e-5)
+    with monkeypatch.context() as patch:
+        patch.setattr(accountant, "sum_epsilon", counted)
+        answers = [budget.allows({(2.0, 0.1): 20 * n}) for n in range(1, 12)]
+    assert answers == [exact({(2.0, 0.1): 20 * n}, 1e-5) <= 3.0 for n in range(1, 12)]
+    assert answers[0] and not answers[-1]
+    assert sum(computed[:]) < 40
+    computed.clear()
+    monkeypatch.setattr(accountant, "sum_epsilon", counted)
+    assert budget.allows({(2.0, 0.1): 20}) and not computed  # below what was allowed
+    assert not budget.allows({(2.0, 0.1): 20, (0.5, 1.0): 9}) and computed  # of another kind
+
+
 @pytest.mark.parametrize("times", [1, 9])
 def test_one_gaussian_release_is_exact(times: int) -> None:
     """Balle and Wang 2018, equation 6: delta of a Gaussian mechanism; nine releases are one of a third of the noise."""

@@ -8,13 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from atoll.cli.app import app
-from atoll.clients.coverage import PrivateWork
 from atoll.config import resolve
 from atoll.export.card import model_card
-from atoll.privacy.settings import PrivacySettings
 from atoll.report.html.run_report import write_report
 from atoll.run import launch
-from atoll.run.private import PrivatePlan
 from atoll.run.reader import Run
 from atoll.testing import made_table
 
@@ -25,7 +22,7 @@ PRIVACY = {"epsilon": 5.0, "clip": 1.0, "noise": 2.0, "count_noise": 9.0}
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "engine": {"workers": 0}, "privacy": PRIVACY}
     raw |= {"fedavg": {"hidden": [4], "batch": 10, "rounds": 1}}
-    data = made_table(clients=3, rows=60, scale="none", split=(0.7, 0.3, 0.0))
+    data = made_table(clients=3, rows=60, scale="none", split=(0.7, 0.3, 0.0), blocks="shuffled")
     return launch.start(resolve(raw), tmp_path_factory.mktemp("private") / "run", data=data)
 
 
@@ -38,19 +35,10 @@ def shown(*words: object) -> str:
 def test_show_and_clients(run: Run) -> None:
     spent = f"{run.clients['client-00']['epsilon']:.3g}"
     text = shown("show", run.path)
-    assert "data.blocks = 'random' looks at the classes" in text
     assert f"each client has spent epsilon {spent} of 5 at delta 1e-05" in text
     assert "not covered: the numbers of rows" in text and "anyone who knows the seed" in text
     assert "epsilon" in shown("clients", run.path)
     assert '"epsilon"' in shown("show", run.path, "--json")
-
-
-@pytest.mark.parametrize(("blocks", "named"), [("shuffled", False), ("contiguous", False), ("by_class", True)])
-def test_a_split_that_looks_at_classes_is_named(blocks: str, named: bool) -> None:
-    data = made_table(clients=1, scale="none", split=(0.7, 0.3, 0.0))
-    work = PrivateWork([], 1, 1, 10, 1)
-    plan = PrivatePlan(PrivacySettings(epsilon=5.0), work, [data.info(data.names[0])], False, blocks=blocks)
-    assert any(f"data.blocks = '{blocks}' looks at the classes" in one for one in plan.outside) == named
 
 
 def test_the_report(run: Run, tmp_path: Path) -> None:

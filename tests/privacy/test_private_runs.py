@@ -10,13 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from atoll.config import resolve
+from atoll.config import EngineSettings, resolve
 from atoll.core.messages import Task
-from atoll.data import Federated
+from atoll.data import DataSettings, Federated
 from atoll.errors import ConfigError, Paused, RunDamaged
+from atoll.federation.engines import Request
+from atoll.federation.local import SerialTransport, engine_of
+from atoll.privacy.settings import PrivacySettings
+from atoll.rng import stream
 from atoll.run import launch
+from atoll.run.private import with_noisy_labels
 from atoll.run.reader import Run, load
 from atoll.testing import made_images, made_table
 from refusals import refused
@@ -27,11 +33,11 @@ FEDAVG = {"hidden": [4], "batch": 10, "rounds": 2}
 
 
 def table(**options: Any) -> Federated:
-    return made_table(clients=3, rows=60, scale="none", split=SPLIT, **options)
+    return made_table(clients=3, rows=60, scale="none", split=SPLIT, blocks="shuffled", **options)
 
 
 def images() -> Federated:
-    return made_images(clients=3, rows=30, scale="none", split=SPLIT)
+    return made_images(clients=3, rows=30, scale="none", split=SPLIT, blocks="shuffled")
 
 
 def started(
@@ -155,6 +161,35 @@ def test_a_spent_budget_ends_the_run(tmp_path: Path) -> None:
     assert len(result["ledger"]["per_round"]) == result["rounds"]
 
 
+def test_a_budget_that_is_spent_in_the_first_round_ends_the_run_at_once(tmp_path: Path) -> None:
+    """One task of each kind can be afforded, and the result is to be measured, too: no round is repeated or paused."""
+    settings = {"hidden": [4], "batch": 10, "rounds": 9}
+    given = {"epsilon": 1.0, "clip": 1.0, "noise": 9.0, "count_noise": 6.0}
+    with refused(Paused, "privacy-budget-spent", "after round 0 of 9", "more noise") as caught:
+        started(tmp_path / "run", "fedavg", table(), settings, given)
+    assert isinstance(caught.value, Paused) and not caught.value.resumable
+    failed = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    assert len(failed) == 1
+    with refused(Paused, "privacy-budget-spent", "after round 0 of 9"):
+        launch.resume(tmp_path / "run", data=table())
+
+
+def test_a_deleted_account_is_noticed_before_the_first_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there as soon as the run can be resumed."""
+    from atoll.federation import local
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(local.SerialTransport, "start", killed)
+        started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
+    assert not (tmp_path / "run/events.jsonl").read_bytes()
+    (tmp_path / "run/privacy.jsonl").unlink()
+    with refused(RunDamaged, "privacy-account-missing", "privacy.jsonl"):
+        launch.resume(tmp_path / "run", data=table())
+
+
 def test_without_an_account_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full: no task is started, and later the run ends as if nothing had happened."""
     from atoll.federation import local
@@ -193,6 +228,44 @@ def test_shared_labels_have_noise_and_are_charged(tmp_path: Path) -> None:
     assert shared != exact
     first = json.loads((tmp_path / "run/privacy.jsonl").read_text().splitlines()[0])
     assert first["work"] == "labels" and first["releases"] == [["train", 5.0, 1.0, 1]]
+
+
+def test_runs_with_other_noise_do_not_cancel_it(tmp_path: Path) -> None:
+    """With the same normal numbers in both, 4/3 of one result minus 1/3 of the other would be the exact counts."""
+    data = table(share_labels=True)
+    exact = np.array([data.info(name).labels for name in data.names])
+
+    def shared(noise: float) -> Any:
+        settings = PrivacySettings(epsilon=5.0, label_noise=noise)
+        request = Request(EngineSettings(), DataSettings(name="in-memory"), 1, "fedavg", "", given=data)
+        found = with_noisy_labels(engine_of(request, lambda _: SerialTransport(data, 1)), settings, 1)
+        return np.array([info.labels for info in found.clients])
+
+    few, many = shared(3.0), shared(12.0)
+    assert (few == shared(3.0)).all()
+    assert (np.rint((4 * few - many) / 3) != exact).any()
+
+
+def test_tables_are_scaled_by_noisy_sums(tmp_path: Path) -> None:
+    """They are charged once to each client's training rows, before anything else, and are part of the plan."""
+    rng = stream(4, "rows")
+    for name in ("north", "south"):
+        rows = [f"{20 + 60 * rng.random():.2f},{rng.random():.3f},{number % 2}" for number in range(60)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,dose,label", *rows]) + "\n")
+    raw: dict[str, Any] = {"method": "fedavg", "data": {"folder": str(tmp_path), "split": [0.7, 0.3, 0.0]}}
+    raw |= {"fedavg": FEDAVG, "engine": {"workers": 0}, "privacy": {**GIVEN, "moment_noise": 6.0}}
+    with refused(ConfigError, "privacy-bounds", "needs bounds of column 'age'"):
+        launch.start(resolve(raw), tmp_path / "run")
+    raw["privacy"]["bounds"] = {"age": [0.0, 100.0], "dose": [0, 1]}
+    run = launch.start(resolve(raw), tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run/privacy.jsonl").read_text().splitlines()]
+    assert [(line["client"], line["work"], line["releases"]) for line in lines[:2]] == [
+        (name, "moments", [["train", 6.0, 1.0, 1]]) for name in ("north", "south")
+    ]
+    text = (tmp_path / "run/config.toml").read_text()
+    assert 'blocks = "shuffled"' in text and 'scale = "federated"' in text
+    known = run.predictor("high").preparation.statistics
+    assert known is not None and len(known.mean) == 2 and 0 < known.mean[0] < 100
 
 
 SEARCHES: list[tuple[str, dict[str, Any]]] = [
@@ -307,6 +380,13 @@ REFUSALS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("no count noise", "fedavg", FEDAVG, {**GIVEN, "count_noise": 0.01}, "privacy.count_noise = 0.01"),
     ("no clipping", "fedavg", FEDAVG, {**GIVEN, "clip": 1e-30}, "privacy.clip = 1e-30"),
     ("delta", "fedavg", FEDAVG, {**GIVEN, "delta": 0.02}, r"privacy.delta = 0.02: it must be below 1 / 60 "),
+    (
+        "not one task",
+        "fedavg",
+        FEDAVG,
+        {**GIVEN, "epsilon": 0.05},
+        "privacy.epsilon = 0.05: with noise 2 for gradients and 6 for counts one training and one count spend",
+    ),
     ("no accounts of counts", "fedavg", FEDAVG, {"epsilon": 1e-9, "noise": 900.0, "clip": 1.0}, "counts would spend"),
     ("batch norm", "realtime", {"rounds": 1, "population": 2}, GIVEN, "is a batch norm.*set norm = 'group'"),
     ("nevofed", "nevofed", {"rounds": 1}, GIVEN, "genomes go to every participant"),
@@ -335,15 +415,25 @@ def test_refused_before_the_first_round(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (lambda: made_table(clients=3, rows=60, scale="federated", split=SPLIT), "data.scale = 'federated'"),
-        (lambda: made_table(clients=3, rows=60, scale="client", split=SPLIT), "data.scale = 'client'"),
-        (lambda: made_table(clients=3, rows=60, scale="none"), "test rows of their own"),
+        ({"scale": "federated"}, "in memory with scale = 'federated'"),
+        ({"scale": "client"}, "data.scale = 'client'"),
+        ({"blocks": "random"}, "data.blocks = 'random': the class of one row can change the part"),
+        ({"blocks": "by_class"}, "data.blocks = 'by_class'"),
+        ({"missing": "mean"}, "data.missing = 'mean'"),
     ],
-    ids=["federated", "client", "test rows"],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: Any, message: str) -> None:
+def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: dict[str, Any], message: str) -> None:
+    options = {"scale": "none", "split": SPLIT, "blocks": "shuffled", **data}
     with pytest.raises(ConfigError, match=message):
-        started(tmp_path / "run", "fedavg", data(), FEDAVG, GIVEN)
+        started(tmp_path / "run", "fedavg", made_table(clients=3, rows=60, **options), FEDAVG, GIVEN)
+
+
+def test_a_split_by_class_of_one_part_is_none(tmp_path: Path) -> None:
+    data = made_table(clients=3, rows=60, scale="none", split=(1.0, 0.0, 0.0))
+    assert data.client_rows.rules is not None and data.client_rows.rules.blocks == "random"
+    plan = started(tmp_path / "run", "retrain", data, {"rounds": 1, "with_validation": True, "batch": 10}, GIVEN)
+    assert plan.finished
 
 
 def test_an_engine_whose_noise_is_not_known_is_refused(tmp_path: Path) -> None:

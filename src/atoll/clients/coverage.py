@@ -46,6 +46,7 @@ class PrivateWork:
     with_validation: bool = False  # validation rows are trained on, too
     steps: int | None = None  # the most steps of a training; None: all of its epochs
     alphas: bool = False  # with every step goes one of architecture parameters, on validation rows
+    final: int = 0  # of these counts those that measure the result, after the last round
     rewards: bool = False  # counts decide how the search goes on: every client must have validation rows
     then: PrivateWork | None = None  # what is asked after that, in another way
 
@@ -120,10 +121,11 @@ def alpha_rate(info: ClientInfo, batch: int) -> float:
     return min(1.0, batch / info.sizes["validation"])
 
 
-def planned(work: PrivateWork, info: ClientInfo, noise: Noise, labels: float | None) -> list[Release]:
-    """The most that is released of a client in a run; `labels`: the noise of its rows per class, if it shares them."""
-    found = [] if labels is None else [Release("train", labels)]
-    return found + [release for part in work.parts for release in _releases(part, info, noise)]
+def planned(work: PrivateWork, info: ClientInfo, noise: Noise, before: Sequence[float] = ()) -> list[Release]:
+    """The most that is released of a client in a run; `before`: the noise of what leaves before the first round."""
+    found = [Release("train", own) for own in before]
+    found += [release for part in work.parts for release in _releases(part, info, noise)]
+    return found + ([Release("test", noise.counts)] if info.sizes["test"] else [])
 
 
 def _releases(work: PrivateWork, info: ClientInfo, noise: Noise) -> list[Release]:
@@ -192,19 +194,6 @@ class Coverage:
             macs += cost(payload["architecture"]).macs * info.sizes["validation"]
         covered = replace(task, payload={**payload, "privacy": settings}, returns=returns, macs=macs)
         return covered, releases_of(task.job, covered.payload)
-
-    def without_counts(self, task: Task) -> Task | None:
-        """A task of training that measures nothing besides; None if the task measures nothing."""
-        measured: Mapping[Part, str] = task.payload.get("before", {})
-        if task.job != jobs.TRAIN or not measured:
-            return None
-        rows = sum(self.infos[task.client].sizes[part] for part in measured)
-        return replace(
-            task,
-            payload={key: value for key, value in task.payload.items() if key != "before"},
-            macs=task.macs - cost(task.payload["architecture"]).macs * rows,
-            returns={key: value for key, value in task.returns.items() if key != "before"},
-        )
 
     def _check(self, architecture: Mapping[str, Any]) -> None:
         name = canonical(architecture)

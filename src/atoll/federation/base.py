@@ -341,6 +341,8 @@ class Federation:
         """
         self.new_phase()
         self.rules = replace(self.rules, quorum=1.0, late="drop", fair=0, final=True)
+        if self.guard is not None:
+            self.guard.account.closing = True
 
     @property
     def late(self) -> Late:

@@ -19,6 +19,7 @@ from atoll.registry import find
 if TYPE_CHECKING:
     from atoll.config import EngineSettings
     from atoll.data import DataSettings, Federated
+    from atoll.privacy.settings import PrivacySettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Request:
     given: Federated | None = None  # data in memory, in place of the data table
     data_dir: Path | None = None
     resumed: Path | None = None  # the directory of a run that is resumed
-    label_noise: float | None = None  # under `[privacy]`: of the rows per class of real sites
+    privacy: PrivacySettings | None = None
+    run: str = ""  # the name of a run that begins
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Engine:
     held_out: Sequence[ClientInfo] = ()  # clients whose rows only test the result
     deadline: float | None = None  # real seconds that each wait for replies lasts, where the settings have none
     journal: bool = False  # whether outcomes are journalled, because repeated work could give other replies
+    given: bool = False  # the data was given in memory, already prepared
     real: bool = False  # clients are real sites, which draw their own noise under `[privacy]`
     notes: Sequence[str] = ()  # lines about the clients for the user, before the first round
     own_preparation: Callable[[str], Preparation] | None = None  # of a client, for its own model, if it is known here

@@ -21,12 +21,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload
 from atoll.data.loading import settle
+from atoll.data.private import PrivateRows
 from atoll.errors import AtollError, ConfigError, WireError
 from atoll.federation import executor
 from atoll.federation.base import Federation
@@ -418,9 +420,11 @@ def engine_of(request: Request, transport: Callable[[Federated], Transport]) -> 
             f"engine.device = {device!r}: torch finds no such device here; use cpu", code="device-missing"
         )
     if request.given is not None:
-        federated, settings = request.given, request.data
+        rules = request.given.client_rows.rules
+        federated, settings = request.given, request.data.model_copy(update=asdict(rules) if rules else {})
     else:
-        federated, settings = settle(request.data, request.seed, request.data_dir)
+        private = None if request.privacy is None else PrivateRows(request.privacy.bounds, request.privacy.moment_noise)
+        federated, settings = settle(request.data, request.seed, request.data_dir, private)
     if request.centralised:
         federated = federated.centralised()
     clients, benchmark, held_out = clients_of(federated)
@@ -431,6 +435,7 @@ def engine_of(request: Request, transport: Callable[[Federated], Transport]) -> 
         benchmark=benchmark,
         held_out=held_out,
         data=settings,
+        given=request.given is not None,
         about={"digest": federated.digest(), "clients": len(clients), "rows": federated.rows},
         transport=lambda run, directory: transport(federated),
     )

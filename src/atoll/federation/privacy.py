@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from atoll.core.messages import Task
 from atoll.federation.transport import work_digest
 from atoll.privacy.account import PrivacyAccount
-from atoll.privacy.accountant import Release
 
-
-class Covers(Protocol):
-    """Knows the jobs of clients, see `atoll.clients.coverage`."""
-
-    def cover(self, task: Task) -> tuple[Task, list[Release]]:
-        """The task as it is sent, and what it releases. A task that is not covered is a `ConfigError`."""
-        ...
-
-    def without_counts(self, task: Task) -> Task | None:
-        """The task without what it measures besides its own work; None if it measures nothing."""
-        ...
+if TYPE_CHECKING:
+    from atoll.clients.coverage import Coverage
 
 
 class PrivacyGuard:
     """Stands before the tasks of all clients; holders of a public test set have none."""
 
-    def __init__(self, account: PrivacyAccount, coverage: Covers, not_covered: Sequence[str] = ()) -> None:
+    def __init__(self, account: PrivacyAccount, coverage: Coverage, not_covered: Sequence[str] = ()) -> None:
         self.account = account
         self.not_covered = not_covered  # what is outside of the account, in words
         self._coverage = coverage
         self._reported: set[tuple[str, str]] = set()
 
     def admit(self, task: Task, round_number: int, number: int) -> tuple[Task, str | None]:
-        """The task as it is sent, and the reason why it is not, if its client cannot afford it.
-
-        A client that can afford to train, but not to measure as well, only trains.
-        """
+        """The task as it is sent, and the reason why it is not, if its client cannot afford it."""
         if task.client not in self.account.clients:
             return task, None
         covered, releases = self._coverage.cover(task)
         key = (round_number, task.client, number, work_digest(covered.job, covered.payload))
-        refusal = self.account.charge(key, releases)
-        less = self._coverage.without_counts(task) if refusal is not None else None
-        return (covered, refusal) if less is None else self.admit(less, round_number, number)
+        return covered, self.account.charge(key, releases)
 
     def newly_spent(self, number: int) -> dict[str, str]:
         """The clients whose budget was found to be spent in this round, and for which rows; each is named once."""

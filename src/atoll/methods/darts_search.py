@@ -151,7 +151,7 @@ class DartsSearch(Method[StateT]):
         """What `retrain_round` asks of a client, and the final measurements of both candidates; `batch` is the
         search's."""
         rounds, how = self.config.rounds - self.config.search_rounds, self.config.retraining(batch)
-        return PrivateWork([self.derived(ANY)], rounds, how.epochs, how.batch, rounds + 2)
+        return PrivateWork([self.derived(ANY)], rounds, how.epochs, how.batch, rounds + 2, final=2)
 
     def tested(self, rounds: int, federation: Federation, architecture: dict[str, Any], weights: Tensors) -> Metrics:
         """Metrics on test data, in the rounds that have a test evaluation."""

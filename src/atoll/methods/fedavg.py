@@ -158,7 +158,7 @@ class FedAvg(Method[FedAvgState]):
         if self.job != jobs.TRAIN:
             return None
         rounds, settings = self.config.rounds, self.config
-        return PrivateWork([self.architecture], rounds, settings.epochs, settings.batch, rounds + 2)
+        return PrivateWork([self.architecture], rounds, settings.epochs, settings.batch, rounds + 2, final=2)
 
     def train_task(self, state: FedAvgState, info: ClientInfo, parts: Sequence[Part] = ()) -> Task:
         """What a client does in a round: it measures the model that comes on these parts of its rows and trains it."""

@@ -149,7 +149,7 @@ class Offline(ChoiceSearch[OfflineState]):
         """Every client trains and counts every new network, then High and Knee; the result is measured once more."""
         settings, searching = self.config, self.config.searching
         networks = (searching + 1) * self.population + 2 * (settings.rounds - searching)
-        return PrivateWork([self.architecture], networks, settings.epochs, settings.batch, networks + 2)
+        return PrivateWork([self.architecture], networks, settings.epochs, settings.batch, networks + 2, final=2)
 
     def results(self, state: OfflineState, federation: Federation, rng: Generator) -> list[Candidate]:
         """The networks that were trained, measured and calibrated on all clients, and picked by what they are now."""

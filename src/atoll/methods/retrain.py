@@ -176,8 +176,9 @@ class Retrain(Method[RetrainState]):
         """Every round trains and counts every network; the result measures each after its last and its best round."""
         settings, networks = self.config, list(self.config.networks.values())
         trainings = len(networks) * settings.rounds
-        counts = 0 if settings.with_validation else trainings + 2 * len(networks)
-        work = PrivateWork(networks, trainings, settings.epochs, settings.batch, counts)
+        final = 0 if settings.with_validation else 2 * len(networks)
+        counts = trainings + final if final else 0
+        work = PrivateWork(networks, trainings, settings.epochs, settings.batch, counts, final=final)
         return replace(work, with_validation=settings.with_validation)
 
     def results(self, state: RetrainState, federation: Federation, rng: Generator) -> list[Candidate]:

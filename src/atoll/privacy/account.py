@@ -5,11 +5,15 @@
 
 A task that is done again after a kill is the same work, with the same noise, and gives the same bits: it is no second
 release and is charged once. Work with another payload has other noise, and is charged again.
+
+A client whose budget is spent for any part of its rows takes no further part in the rounds. What the result will be
+measured with is held back until then: see `closing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +30,19 @@ Key = tuple[int, str, int, str]  # round, client, number of the task in the roun
 class PrivacyAccount:
     """What was released of each client's rows. Without a folder nothing is written."""
 
-    def __init__(self, settings: PrivacySettings, clients: Sequence[str], folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: PrivacySettings,
+        clients: Sequence[str],
+        folder: Path | None = None,
+        reserved: Mapping[str, Sequence[Release]] | None = None,
+    ) -> None:
+        """`reserved`: client -> what its last tasks, which measure the result, will release."""
         self.settings = settings
         self.clients = list(clients)
+        self.closing = False  # the rounds are over: clients only measure the result, on rows whose budget allows it
         self.spent_parts: dict[str, dict[Part, int]] = {}  # client -> part whose budget is spent -> since which round
+        self._reserved = reserved or {}
         self._charged: set[Key] = set()
         self._spent: dict[str, dict[tuple[Part, float, float], int]] = {name: {} for name in clients}
         self._budget = Budget(settings.epsilon, settings.delta)
@@ -44,29 +57,32 @@ class PrivacyAccount:
     def charge(self, key: Key, releases: Sequence[Release]) -> str | None:
         """Charge a task before it is sent; instead the reason if its client cannot afford it. See `Records.flush`.
 
-        The client's budget for these rows is then spent: later tasks on them are refused as well, however small.
+        A task that releases nothing, because what it sends was charged before, is always allowed.
         """
         if key in self._charged:
             return None
-        number, client = key[:2]
-        over = self.spent_parts.get(client, {})
-        for part in dict.fromkeys(release.part for release in releases):
-            if part not in over and not self._budget.allows(of_part(summed(self._spent[client], releases), part)):
-                over = self.spent_parts.setdefault(client, {})
-                over[part] = number
-                self.records.add({"round": number, "client": client, "spent": part})
-            if part in over:
-                return f"privacy budget spent: epsilon {self.settings.epsilon:g} for {part} rows"
+        part = self._spent_part(key[0], key[1], releases)
+        if part is not None:
+            return f"privacy budget spent: epsilon {self.settings.epsilon:g} for {part} rows"
         self._add(key, releases)
-        place = {"round": number, "client": client, "number": key[2], "work": key[3]}
+        place = {"round": key[0], "client": key[1], "number": key[2], "work": key[3]}
         self.records.add({**place, "releases": list(releases)})
         return None
 
-    def plan(self, releases: Sequence[Release]) -> None:
-        """What a client is planned to release: if it is within the budget, accounts below it are not computed one by
-        one."""
-        for part in dict.fromkeys(release.part for release in releases):
-            self._budget.allows(of_part(summed({}, releases), part))
+    def _spent_part(self, number: int, client: str, releases: Sequence[Release]) -> Part | None:
+        """The part whose spent budget keeps the client from a task; None: it can afford the task."""
+        over, parts = self.spent_parts.get(client, {}), {release.part for release in releases}
+        if over and parts and not self.closing:
+            return next(iter(over))
+        held_back = [] if self.closing else self._reserved.get(client, [])
+        for part in sorted(parts):
+            if part in over:
+                return part
+            if not self._budget.allows(of_part(summed(self._spent[client], [*releases, *held_back]), part)):
+                self.spent_parts.setdefault(client, {})[part] = number
+                self.records.add({"round": number, "client": client, "spent": part})
+                return part
+        return None
 
     def epsilon(self, client: str) -> float:
         """What was spent of this client's budget."""
@@ -81,7 +97,7 @@ class PrivacyAccount:
         shown = set(sorted(often, key=lambda kind: (-often[kind], kind))[:SHOWN])
         delta = self.settings.delta
         return {
-            name: round(max(sum_epsilon(of_part(spent, part), delta, coarse=True) for part, _, _ in spent), 3)
+            name: rounded_up(max(sum_epsilon(of_part(spent, part), delta, coarse=True) for part, _, _ in spent), 3)
             for name, spent in active.items()
             if kinds[name] in shown
         }
@@ -90,15 +106,20 @@ class PrivacyAccount:
         """Each client's epsilon and delta, and which of its budgets are spent since which round."""
         found: dict[str, dict[str, Any]] = {}
         for name in self.clients:
-            found[name] = {"epsilon": round(self.epsilon(name), 4), "delta": self.settings.delta}
+            found[name] = {"epsilon": rounded_up(self.epsilon(name), 4), "delta": self.settings.delta}
             if self.spent_parts.get(name):
                 found[name]["spent"] = dict(self.spent_parts[name])
         return found
 
-    def all_spent(self, part: Part = "train") -> bool:
-        """Whether no client may be asked for work on these rows any more."""
-        return bool(self.clients) and all(part in self.spent_parts.get(name, {}) for name in self.clients)
+    def all_spent(self) -> bool:
+        """Whether no client takes part in the rounds any more."""
+        return bool(self.clients) and all(self.spent_parts.get(name) for name in self.clients)
 
     def _add(self, key: Key, releases: Sequence[Release]) -> None:
         self._charged.add(key)
         self._spent[key[1]] = summed(self._spent.get(key[1], {}), releases)
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """What is reported is never less than what was spent."""
+    return math.ceil(value * 10.0**digits) / 10.0**digits

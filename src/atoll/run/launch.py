@@ -22,6 +22,7 @@ from atoll.federation.faults import ON_CLIENT, InjectedFaults
 from atoll.federation.journal import Journal
 from atoll.methods import find_method
 from atoll.preparation.value import Preparation
+from atoll.privacy.account import FILE as ACCOUNT
 from atoll.run.estimate import Estimate, Rehearsal, rehearse
 from atoll.run.exchanges import refuse_late, refuse_unreachable, without_effect
 from atoll.run.loop import Loop, Watcher, report_notes
@@ -68,7 +69,8 @@ def start(
     if experiment.simulation is not None:
         experiment = experiment.model_copy(update={"simulation": experiment.simulation.settled()})
     _refuse_faults_at_sites(experiment)
-    engine = _open(experiment, open_engine, data, data_dir)
+    run = uuid.uuid4().hex
+    engine = _open(experiment, open_engine, data, data_dir, run=run)
     if not isinstance(engine, Engine):
         engine.start(experiment, out, watcher, stop)
         return load(out)
@@ -81,11 +83,12 @@ def start(
     notes = [*engine.notes, *(links.notes if links is not None else ()), *unused]
     notes += [*experiment.settings.without_effect(), *projected]
     report_notes(watcher, notes)
-    manifest = _manifest(experiment, engine, links) | {"run": uuid.uuid4().hex}
+    manifest = _manifest(experiment, engine, links) | {"run": run}
     manifest |= {"notes": notes} if notes else {}
-    with RunDirectory.create(out, dump(experiment), manifest, engine.preparation) as directory:
+    begins = () if experiment.privacy is None else (ACCOUNT,)
+    with RunDirectory.create(out, dump(experiment), manifest, engine.preparation, begins) as directory:
         try:
-            _run(experiment, engine, links, manifest["run"], directory, watcher, stop)
+            _run(experiment, engine, links, run, directory, watcher, stop)
         except UserError:
             directory.discard()  # only the clients' data could show it: the folder is free for the corrected command
             raise
@@ -219,6 +222,7 @@ def _open(
     data: Federated | None,
     data_dir: Path | None,
     resumed: Path | None = None,
+    run: str = "",
 ) -> Engine | RemoteLoop:
     from atoll.training.determinism import prepare_environment, single_thread
 
@@ -239,7 +243,8 @@ def _open(
         data,
         data_dir,
         resumed,
-        None if experiment.privacy is None else experiment.privacy.label_noise,
+        experiment.privacy,
+        run,
     )
     found: Engine | RemoteLoop = (open_engine or find_engine(experiment.engine.name))(request)
     return found

@@ -23,6 +23,7 @@ from atoll.rng import stream
 from atoll.store import Model, RunDirectory
 from atoll.training.metrics import result_metrics
 
+NOT_SHOWN = ("label_noise", "moment_noise", "bounds", "protects", "least_clients")  # of `[privacy]`, in results
 CHECKPOINT_SHARE = 20  # checkpoints may take 1/20 of the time
 
 
@@ -103,6 +104,13 @@ class Loop:
                 state, metrics = self._round(state, value, clock, tried)
             except _BudgetsSpent as problem:
                 spent = str(problem)
+                if state.round == 0:
+                    raise Paused(
+                        f"{spent}: there is no network; start again in another folder, with more noise or a larger "
+                        "epsilon",
+                        resumable=False,
+                        code="privacy-budget-spent",
+                    ) from None
                 self.federation.ledger.restore(value["ledger"])  # nothing was sent in this round
                 break
             progress = progress.after(metrics)
@@ -191,7 +199,7 @@ class Loop:
                 if self.watcher:
                     self.watcher.round_failed(number, reason, attempt, self.patience)
                 guard = self.federation.guard
-                if state.round and guard is not None and guard.account.all_spent():
+                if guard is not None and guard.account.all_spent():
                     raise _BudgetsSpent(
                         f"every client has spent its privacy budget after round {state.round} of {self.rounds}"
                     ) from None
@@ -278,7 +286,7 @@ class Loop:
         clients = guard.account.report()
         for name, own in clients.items():
             accounts[name] |= {"epsilon": own["epsilon"], "delta": own["delta"]}
-        settings = guard.account.settings.model_dump(exclude={"label_noise", "protects", "least_clients"})
+        settings = guard.account.settings.model_dump(exclude=set(NOT_SHOWN))
         return {"privacy": {**settings, "clients": clients, "not_covered": list(guard.not_covered)}}
 
     def _results(self, state: Any, value: dict[str, Any], tried: int) -> list[Candidate]:
@@ -292,8 +300,11 @@ class Loop:
             except TooFewReplies as problem:
                 reason = str(problem)
         self._checkpoint(state, value | {"tried": tried + self.patience})  # a resumed run sends the tasks again
+        guard = self.federation.guard
         raise Paused(
-            f"the search is finished, its networks could not be measured: {reason}", code="results-not-measured"
+            f"the search is finished, its networks could not be measured: {reason}",
+            resumable=guard is None or not guard.account.all_spent(),
+            code="results-not-measured",
         )
 
     def _tested(self, networks: Sequence[Finished]) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from atoll.clients.coverage import Coverage, Noise, PrivateWork, planned
 from atoll.config import Experiment, settings_table
-from atoll.core.messages import ClientInfo, Part
+from atoll.core.messages import PARTS, ClientInfo, Part
 from atoll.errors import ConfigError, RunDamaged
 from atoll.extras import require
 from atoll.federation.engines import Engine
@@ -24,18 +24,18 @@ from atoll.privacy.accountant import Release, part_epsilon, smallest_noise, summ
 from atoll.privacy.settings import (
     AT_SITES,
     LEAST_NOISE,
+    MOST_ROWS,
     NOT_COVERED,
     SIMULATED,
-    SPLIT_BY_CLASS,
+    TESTED,
     PrivacySettings,
-    refuse_statistics,
+    refuse_coupled_rows,
     with_earlier,
 )
 from atoll.rng import stream
 from atoll.spaces import skeleton
 from atoll.training import private
 
-MANY = 2**40  # rows
 ENGINES = ("local", "ray", "flower")  # whose clients can be private
 
 
@@ -53,8 +53,8 @@ def refuse_before_opening(experiment: Experiment, method: type[Method[Any]]) -> 
         )
     if experiment.engine.name not in ENGINES:
         raise ConfigError(
-            f"[privacy]: engine {experiment.engine.name!r}: it is not known where its clients get noise from; use one "
-            f"of {', '.join(ENGINES)}, or leave out [privacy]",
+            f"[privacy]: engine {experiment.engine.name!r}: its noise source is unknown; use one of "
+            f"{', '.join(ENGINES)}, or leave out [privacy]",
             code="privacy-engine",
         )
 
@@ -66,9 +66,9 @@ class PrivatePlan:
     settings: PrivacySettings  # with noise
     work: PrivateWork
     clients: Sequence[ClientInfo]
-    shares_labels: bool
+    before: Mapping[str, float] = field(default_factory=dict)  # what leaves before the first round -> its noise
     real: bool = False  # clients are real sites
-    blocks: str | None = None  # how each client's rows are split; None: by class
+    tested: bool = False  # there is a test set that no client holds
 
     @property
     def noise(self) -> Noise:
@@ -78,8 +78,8 @@ class PrivatePlan:
     @cached_property
     def releases(self) -> dict[str, list[Release]]:
         """Client -> the most that is released of it."""
-        settings, shares = self.settings, self.shares_labels
-        return {info.name: _planned(self.work, info, self.noise, settings, shares) for info in self.clients}
+        before = list(self.before.values())
+        return {info.name: planned(self.work, info, self.noise, before) for info in self.clients}
 
     @cached_property
     def projected(self) -> dict[str, float]:
@@ -110,28 +110,26 @@ class PrivatePlan:
         return found
 
     def guard(self, folder: Path) -> PrivacyGuard:
-        """What makes tasks private, with the account in this folder. A run that has begun must have one."""
-        events = folder / "events.jsonl"
-        if events.exists() and events.stat().st_size and not (folder / FILE).exists():
+        """What makes tasks private, with the account in this folder, which the run directory was created with."""
+        if not (folder / FILE).exists():
             raise RunDamaged(
                 f"{folder / FILE}: missing; what was spent is not known, so the run cannot be resumed",
                 code="privacy-account-missing",
             )
-        account = PrivacyAccount(self.settings, [info.name for info in self.clients], folder)
-        for own in {tuple(own) for own in self.releases.values()}:
-            account.plan(own)
-        if self.shares_labels:
-            for info in self.clients:
-                account.charge((0, info.name, 0, "labels"), [Release("train", self.settings.label_noise)])
-            account.records.flush()
+        names = [info.name for info in self.clients]
+        final = sum(part.final for part in self.work.parts)
+        reserved = {name: [Release("validation", self.noise.counts, 1.0, final)] for name in names if final}
+        account = PrivacyAccount(self.settings, names, folder, reserved)
+        for kind, noise in self.before.items():
+            for name in names:
+                account.charge((0, name, 0, kind), [Release("train", noise)])
+        account.records.flush()
         return PrivacyGuard(account, Coverage(self.noise, {info.name: info for info in self.clients}), self.outside)
 
     @property
     def outside(self) -> list[str]:
         """What the account does not cover, in words."""
-        blocks, several = self.blocks or "random", any(info.sizes["validation"] for info in self.clients)
-        by_class = [SPLIT_BY_CLASS.format(blocks=blocks)] if several and blocks in ("random", "by_class") else []
-        return [*NOT_COVERED, *by_class, *(AT_SITES if self.real else SIMULATED)]
+        return [*NOT_COVERED, *([TESTED] if self.tested else []), *(AT_SITES if self.real else SIMULATED)]
 
 
 def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
@@ -158,27 +156,31 @@ def plan_privacy(experiment: Experiment, engine: Engine) -> PrivatePlan:
             "them; set data.split to, for instance, [0.8, 0.2, 0.0]",
             code="no-validation-rows",
         )
-    shares = any(info.labels is not None for info in engine.clients)
+    before = {"labels": settings.label_noise} if any(info.labels is not None for info in engine.clients) else {}
+    if engine.preparation.scale == "federated":
+        before["moments"] = settings.moment_noise
     settings = settings.model_copy(update={"clip": settings.longest})
-    gradients = settings.noise or _derived("train", work, engine.clients, settings, shares)
-    settings = settings.model_copy(update={"noise": gradients})
-    counts = settings.count_noise or _derived("validation", work, engine.clients, settings, shares)
-    settings = settings.model_copy(update={"count_noise": counts})
-    return PrivatePlan(settings, work, engine.clients, shares, engine.real, engine.data.blocks)
+    plan = PrivatePlan(settings, work, engine.clients, before, engine.real, bool(engine.benchmark))
+    gradients = settings.noise or _derived(plan, ("train",))
+    plan = replace(plan, settings=settings.model_copy(update={"noise": gradients}))
+    counts = settings.count_noise or _derived(plan, ("validation", "test"))
+    plan = replace(plan, settings=plan.settings.model_copy(update={"count_noise": counts}))
+    _refuse_unaffordable(plan)
+    return plan
 
 
-def _derived(
-    part: Part, work: PrivateWork, clients: Sequence[ClientInfo], settings: PrivacySettings, shares: bool
-) -> float:
-    """The noise with which no client spends more than the budget on rows of this part."""
-    distinct = {tuple(sorted(info.sizes.items())): info for info in clients}
+def _derived(plan: PrivatePlan, parts: Sequence[Part]) -> float:
+    """The noise with which no client spends more than the budget on rows of these parts."""
+    settings, work = plan.settings, plan.work
+    distinct = {tuple(sorted(info.sizes.items())): info for info in plan.clients}
     ordered = sorted(distinct.values(), key=lambda info: info.sizes["train"])
     trainings, counts = _amounts(work)
-    what = f"{trainings} trainings" if part == "train" else f"{counts} counts"
+    what = f"{trainings} trainings" if "train" in parts else f"{counts} counts"
 
     def spend(noise: float, info: ClientInfo) -> float:
         both = Noise(settings.longest, settings.noise or noise, noise)
-        return _epsilon(_planned(work, info, both, settings, shares), settings.delta, part)
+        releases = planned(work, info, both, list(plan.before.values()))
+        return max(_epsilon(releases, settings.delta, part) for part in parts)
 
     # A client with fewer rows spends more, but for rounding of its steps: the others are checked, too.
     found = smallest_noise(settings.epsilon, lambda noise: spend(noise, ordered[0]), what)
@@ -188,15 +190,25 @@ def _derived(
     return max(LEAST_NOISE, float(np.ceil(found * 1e4) / 1e4))
 
 
+def _refuse_unaffordable(plan: PrivatePlan) -> None:
+    """Refuse given noise with which no client can afford one task of each kind."""
+    settings, before = plan.settings, list(plan.before.values())
+    work = plan.work
+    one = replace(work, trainings=min(1, work.trainings), counts=min(1, work.counts), then=None)
+    spent = {info.name: _epsilon(planned(one, info, plan.noise, before), settings.delta) for info in plan.clients}
+    client = min(spent, key=lambda name: spent[name], default=None)
+    if client is not None and spent[client] > settings.epsilon:
+        raise ConfigError(
+            f"privacy.epsilon = {settings.epsilon:g}: with noise {settings.noise:g} for gradients and "
+            f"{settings.count_noise:g} for counts one training and one count spend {spent[client]:.3g}, also of the "
+            f"client that spends least, {client!r}; use more noise, or leave privacy.noise and count_noise out",
+            code="privacy-unreachable",
+        )
+
+
 def _amounts(work: PrivateWork) -> tuple[int, int]:
     """Trainings and counts of the whole run."""
     return sum(part.trainings for part in work.parts), sum(part.counts for part in work.parts)
-
-
-def _planned(
-    work: PrivateWork, info: ClientInfo, noise: Noise, settings: PrivacySettings, shares: bool
-) -> list[Release]:
-    return planned(work, info, noise, settings.label_noise if shares else None)
 
 
 def _epsilon(releases: Sequence[Release], delta: float, part: Part | None = None) -> float:
@@ -220,11 +232,18 @@ def _refuse_settings(experiment: Experiment) -> None:
 
 def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
     """Data of which more leaves a client than the account covers, or whose rows depend on each other."""
-    refuse_statistics(engine.preparation.scale, engine.data.missing)
-    if engine.held_out or any(info.sizes["test"] for info in engine.clients):
+    data, scale = engine.data, engine.preparation.scale
+    parts = [part for part in PARTS if any(info.sizes[part] for info in engine.clients)]
+    refuse_coupled_rows(scale, data.missing, data.blocks if len(parts) > 1 else None, data.window, data.window_step)
+    if engine.given and (scale == "federated" or data.blocks is None):
         raise ConfigError(
-            "[privacy]: clients have test rows of their own, and counts of them are not covered; set data.split to, "
-            "for instance, [0.8, 0.2, 0.0], and leave out data.holdout_clients",
+            f"[privacy]: data in memory with scale = {scale!r} and blocks = {data.blocks!r}: it was prepared without "
+            "noise, or it is not known how; make it with scale = 'none' and blocks = 'shuffled'",
+            code="privacy-scaling",
+        )
+    if engine.held_out:
+        raise ConfigError(
+            "[privacy]: counts of clients that are held out are not covered; leave out data.holdout_clients",
             code="privacy-test-rows",
         )
     most = max(sum(info.sizes.values()) for info in engine.clients)
@@ -238,14 +257,19 @@ def _refuse_data(engine: Engine, settings: PrivacySettings) -> None:
 
 def with_noisy_labels(engine: Engine, settings: PrivacySettings, seed: int) -> Engine:
     """The engine, whose clients share their rows per class with noise. One row changes one number by 1. Real sites
-    have added it themselves."""
+    have added it themselves.
+
+    The noise of a simulation follows from its seed. It is another one for other data and for another deviation: the
+    difference of two runs is not that of their rows.
+    """
     if engine.real:
         return engine
     clients = []
     for info in engine.clients:
         if info.labels is not None:
-            rng = stream(seed, "noise", "labels", info.name)
-            noisy = private.noisy_counts(np.array(info.labels), settings.label_noise, MANY, rng)
+            about = f"{settings.label_noise!r} {engine.about['digest']}"
+            rng = stream(seed, "noise", "labels", info.name, about)
+            noisy = private.noisy_counts(np.array(info.labels), settings.label_noise, MOST_ROWS, rng)
             info = replace(info, labels=tuple(int(count) for count in noisy))
         clients.append(info)
     return replace(engine, clients=clients)

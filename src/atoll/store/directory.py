@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ INCOMPLETE_START = {
     "lock",
     "manifest.json",
     "preparation.json",
+    "privacy.jsonl",
 }  # the files of a run that was killed before config.toml was written
 
 
@@ -56,8 +57,11 @@ class RunDirectory:
         self._snapshot_files = [self._earlier_snapshots()]
 
     @classmethod
-    def create(cls, path: Path, config: str, manifest: Mapping[str, Any], preparation: Preparation) -> RunDirectory:
-        """A new run. The folder must be missing or empty: no existing file is ever overwritten."""
+    def create(
+        cls, path: Path, config: str, manifest: Mapping[str, Any], preparation: Preparation, empty: Sequence[str] = ()
+    ) -> RunDirectory:
+        """A new run. The folder must be missing or empty: no existing file is ever overwritten. The `empty` files are
+        there whenever the run can be resumed."""
         try:
             _refuse_links(path)
             path.mkdir(parents=True, exist_ok=True)
@@ -73,6 +77,8 @@ class RunDirectory:
             _refuse_used(path)  # again: another process may have used it before the lock was taken
             replace_file(path / "preparation.json", _json(preparation.plain()))
             replace_file(path / "manifest.json", _json(manifest))
+            for name in empty:
+                replace_file(path / name, b"")
             replace_file(path / "config.toml", config.encode())  # last: its presence marks a run that can be resumed
             return cls(path, lock)
         except BaseException:

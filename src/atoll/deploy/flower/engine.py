@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload
+from atoll.data.private import SPLITS
 from atoll.data.settings import DataSettings
 from atoll.deploy.control import read_hello
 from atoll.deploy.flower.nodes import Nodes
@@ -38,6 +39,7 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
 
     def open_sites(request: Request) -> Engine:
         refuse_unsuited(request)
+        request = with_private_split(request)
         before = kept(request.resumed)
         expected, record = _expected(request)
         opened, nodes = (before, Nodes(grid)) if before is not None else _open(request, grid, expected, record)
@@ -75,9 +77,17 @@ def on_grid(grid: Grid) -> Callable[[Request], Engine]:
     return open_sites
 
 
+def with_private_split(request: Request) -> Request:
+    """Under `[privacy]` the default is a split that looks at no class."""
+    if request.privacy is None or request.data.blocks is not None:
+        return request
+    return replace(request, data=request.data.model_copy(update={"blocks": SPLITS["random"]}))
+
+
 def from_last_run(request: Request) -> Engine:
     """The sites as they were in the federation's last run with them, for an estimate: no site is asked."""
     refuse_unsuited(request)
+    request = with_private_split(request)
     expected, _ = _expected(request)
     layout = Layout.open(Path(str(request.engine.federation)))
     hellos = [hello for hello in (read_hello(layout, site) for site in expected) if "run" in hello]

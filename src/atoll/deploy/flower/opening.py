@@ -75,7 +75,7 @@ class Opening:
     def __init__(self, request: Request, grid: Grid, record: Record = lambda site, reported: None) -> None:
         self._request, self._record = request, record
         self._data = request.data.model_dump(mode="json", exclude_none=True)
-        self._private = request.label_noise is not None
+        self._private = request.privacy is not None
         self._hello_frame = wire.encode({"data": self._data, "method": request.method, "private": self._private})
         self.nodes = Nodes(grid, greeting=self._hello_frame)
         self.refused: dict[str, str] = {}
@@ -135,7 +135,9 @@ class Opening:
 
     def _prepare(self, agreed: Mapping[str, int], form: Agreement) -> dict[str, Payload]:
         common = {"data": self._data, "agreement": form.model_dump(mode="json"), "seed": self._request.seed}
-        asked = {"share_labels": self._request.data.share_labels, "label_noise": self._request.label_noise}
+        asked = {"share_labels": self._request.data.share_labels, "run": self._request.run}
+        if self._request.privacy is not None:
+            asked["privacy"] = self._request.privacy.model_dump(include={"label_noise", "moment_noise", "bounds"})
         frame = wire.encode({**common, **asked})
         answers: dict[str, Payload] = {}
         for site, answer in sorted(self._ask(PREPARE, {site: (node, frame) for site, node in agreed.items()}).items()):
@@ -167,7 +169,6 @@ class Opening:
             "seed": self._request.seed,
             "mean": scaling.mean,
             "deviation": scaling.deviation,
-            "private": self._private,
         }
         infos, preparations = [], {}
         for site, answer in answers.items():

@@ -164,7 +164,7 @@ class Decnas(Method[DecnasState]):
         counts = settings.start_rounds + rounds * most + found
         epochs, batch = settings.epochs, settings.batch
         steps = None if settings.start_rounds else settings.steps  # those rounds train for all of their epochs
-        return PrivateWork([self.architecture], trainings, epochs, batch, counts, steps=steps)
+        return PrivateWork([self.architecture], trainings, epochs, batch, counts, steps=steps, final=found)
 
     # -- the start network: pre-trained, or trained here by federated averaging --------------------------------------
 
