@@ -8,8 +8,10 @@ from atoll.core import wire
 from atoll.core.messages import Payload
 
 
-def task_frame(run: str, order: int, client: str, job: str, payload: Payload, preparation: Payload) -> bytes:
-    """The frame of a small `fedavg` task in round 1, without memory."""
+def task_frame(
+    run: str, order: int, client: str, job: str, payload: Payload, preparation: Payload, since: int | None = None
+) -> bytes:
+    """The frame of a small `fedavg` task in round 1, without memory. Orders below `since` are not asked again."""
     inner: Payload = {
         "client": client,
         "method": "fedavg",
@@ -22,6 +24,7 @@ def task_frame(run: str, order: int, client: str, job: str, payload: Payload, pr
         "device": "cpu",
         "memory": None,
         "floor": None,
+        "since": since,
         "keep": [],
         "preparation": preparation,
     }

@@ -30,11 +30,13 @@ TRAIN: Payload = {
 }
 
 
-def ask(folder: Path, order: int, payload: Payload, job: str = jobs.TRAIN, **limits: Any) -> Payload:
+def ask(
+    folder: Path, order: int, payload: Payload, job: str = jobs.TRAIN, since: int | None = None, **limits: Any
+) -> Payload:
     """The answer of a new process."""
     site = Site(NAME, folder / "data", folder, limits=Limits(**limits))
     node = SiteNode(site, lambda site, _, __: DATA.client(site.name))
-    return wire.decode(node.answer("task", task_frame("ab" * 16, order, NAME, job, payload, {"digest": "d"})))
+    return wire.decode(node.answer("task", task_frame("ab" * 16, order, NAME, job, payload, {"digest": "d"}, since)))
 
 
 def digest(answer: Payload) -> str:
@@ -48,10 +50,38 @@ def test_a_task_that_is_asked_again_gets_the_reply_that_has_left(tmp_path: Path)
     assert digest(ask(tmp_path, 0, TRAIN)) == first
     assert digest(ask(tmp_path, 1, TRAIN)) != first  # other noise, and charged again
     assert len(SiteAccount(tmp_path).charged) == 2
-    assert "was answered before" in ask(tmp_path, 0, TRAIN)["error"]
+    assert digest(ask(tmp_path, 0, TRAIN)) == first  # whatever came later
+    assert len(SiteAccount(tmp_path).charged) == 2
     other = {**TRAIN, "epochs": 2}  # other work under the same number
     digest(ask(tmp_path, 0, other))
     assert len(SiteAccount(tmp_path).charged) == 3
+
+
+def stored(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("runs/*/replies/*.frame"))
+
+
+def test_replies_below_the_floor_are_deleted(tmp_path: Path) -> None:
+    for order in range(3):
+        ask(tmp_path, order, TRAIN)
+    first = digest(ask(tmp_path, 3, TRAIN, since=2))
+    assert stored(tmp_path) == [2, 3]
+    assert "was answered before" in ask(tmp_path, 1, TRAIN)["error"]
+    assert digest(ask(tmp_path, 3, TRAIN)) == first
+    digest(ask(tmp_path, 4, TRAIN, since=99))  # never the one that is about to leave
+    assert stored(tmp_path) == [4]
+
+
+def test_replies_take_limited_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest(ask(tmp_path, 0, TRAIN))
+    (path,) = tmp_path.glob("runs/*/replies/*.frame")
+    monkeypatch.setattr("atoll.deploy.private.REPLY_BYTES", 2 * path.stat().st_size + 10)
+    for order in range(1, 4):
+        ask(tmp_path, order, TRAIN)
+    assert stored(tmp_path) == [2, 3]
+    monkeypatch.setattr("atoll.deploy.private.REPLY_BYTES", 10)
+    ask(tmp_path, 4, TRAIN)
+    assert stored(tmp_path) == [4]
 
 
 def test_a_task_of_which_nothing_has_left_is_done_and_charged_once(tmp_path: Path, monkeypatch: Any) -> None:

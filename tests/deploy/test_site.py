@@ -244,7 +244,7 @@ def test_data_stays_in_memory_for_one_preparation(tmp_path: Path) -> None:
     site = SiteNode(Site(NAME, tmp_path / "data", tmp_path), load)
     for preparation in ({"a": 1}, {"a": 1}, {"a": 2}):
         assert ask(site, letter(preparation=preparation))["error"] is None
-    assert loaded == [{"a": 1}, {"a": 2}]
+    assert loaded == [{"a": 1, "private": False}, {"a": 2, "private": False}]
 
 
 def test_versions_of_memory(tmp_path: Path) -> None:

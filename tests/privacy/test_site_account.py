@@ -59,12 +59,16 @@ def test_noise_that_hides_nothing_is_refused(tmp_path: Path, noise: float) -> No
     assert refusal is not None and "noise below 0.1" in refusal
 
 
-def test_rows_per_class_are_drawn_once(tmp_path: Path) -> None:
+def test_what_leaves_before_a_run_is_drawn_once(tmp_path: Path) -> None:
     account = SiteAccount(tmp_path, 1.0, DELTA)
-    assert account.labels("s", 20.0, lambda: [3, 4]) == [3, 4]
-    assert SiteAccount(tmp_path, 1.0, DELTA).labels("s", 20.0, lambda: [9, 9]) == [3, 4]
-    assert account.epsilon(DELTA) == sum_epsilon({(20.0, 1.0): 1}, DELTA)
-    assert "limits.epsilon" in account.labels("s", 2.0, lambda: [9, 9])
+    assert account.once("labels", "s", 20.0, lambda: [3, 4]) == [3, 4]
+    again = SiteAccount(tmp_path, 1.0, DELTA)
+    assert again.once("labels", "s", 20.0, lambda: [9, 9]) == [3, 4]
+    assert again.epsilon(DELTA) == sum_epsilon({(20.0, 1.0): 1}, DELTA)
+    assert again.once("moments", "s", 20.0, lambda: [0.1, -2.5]) == [0.1, -2.5]
+    assert again.epsilon(DELTA) == sum_epsilon({(20.0, 1.0): 2}, DELTA)
+    assert SiteAccount(tmp_path).once("moments", "s", 20.0, lambda: [9.0]) == [0.1, -2.5]
+    assert "limits.epsilon" in again.once("labels", "s", 2.0, lambda: [9, 9])
 
 
 def test_what_is_not_on_the_disk_did_not_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +84,12 @@ def test_what_is_not_on_the_disk_did_not_happen(tmp_path: Path, monkeypatch: pyt
         for failing in (
             lambda: account.charge(work(2), "s", TRAINING),
             lambda: account.answer(work(1)),
-            lambda: account.labels("s", 20.0, lambda: [3, 4]),
+            lambda: account.once("labels", "s", 20.0, lambda: [3, 4]),
         ):
             with pytest.raises(OSError, match="No space left"):
                 failing()
     assert account.charged == {work(1)} and not account.answered
-    assert account.labels("s", 20.0, lambda: [5, 6]) == [5, 6]
+    assert account.once("labels", "s", 20.0, lambda: [5, 6]) == [5, 6]
     assert account.charge(work(2), "s", TRAINING) is None
     again = SiteAccount(tmp_path)
     assert again.charged == {work(1), work(2)} and again.epsilon(DELTA) == account.epsilon(DELTA)

@@ -8,7 +8,6 @@ only: all state is in the site's folder, and another process may go on from ther
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import resource
@@ -23,17 +22,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from atoll.core import wire
 from atoll.core.messages import LONGEST, Payload, TaskSize, one_line
+from atoll.deploy.agreed_data import describe_rows, load_prepared, preparation_name, prepare_rows
 from atoll.deploy.bundle import installed
 from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, changed_since, run_folder, sweep_runs
-from atoll.deploy.private import SitePrivacy, secret_digest, split_name, work_of
-from atoll.errors import AtollError, DataError, SiteError, WireError
+from atoll.deploy.private import SitePrivacy, announce, announced, secret_digest, split_name, work_of
+from atoll.errors import AtollError, ConfigError, DataError, SiteError, WireError
 from atoll.extras import require
 from atoll.federation.executor import perform, stream_name, words
-from atoll.privacy.settings import refuse_statistics
 
 if TYPE_CHECKING:
     from atoll.data import ClientData, DataSettings
-    from atoll.data.files.site import Prepared
     from atoll.deploy.limits import Limits
 
 
@@ -106,6 +104,7 @@ class Site:
     folder: Path  # the node's own, for its state
     share_labels: bool = False
     limits: Limits | None = None  # None: only in tests
+    pinned: DataSettings | None = None  # how its files are read, where the site has decided it
 
 
 Loader = Callable[[Site, Path, Payload], "ClientData"]  # site, the run's folder, the preparation -> the client's data
@@ -191,35 +190,38 @@ class SiteNode:
             answer["private"] = True
         try:
             with _reason_stays(private):
-                return answer | {"description": _describe(self.site, message["data"])}
+                return answer | {"description": describe_rows(self.site, message["data"])}
         except DataError as problem:
             log.warning("atoll: %s", problem)
             return answer | {"error": str(problem)}
 
     def _prepare(self, frame: bytes) -> Payload:
-        """Sizes, moments for the scaling, and label counts if the site shares them. Under `[privacy]` there are no
-        moments, and the counts have noise."""
+        """Sizes, moments for the scaling, and label counts if the site shares them, with noise under `[privacy]`."""
         from atoll.data.files.site import files_digest
 
         message = wire.decode(frame)
-        limits, noise = self.site.limits, message.get("label_noise")
-        refusal = None if limits is None else limits.check_privacy(noise is not None)
+        limits, own = self.site.limits, message.get("privacy")
+        refusal = None if limits is None else limits.check_privacy(own is not None)
         if refusal is not None:
             raise SiteError(self._refused(refusal), code="limit-of-site")
-        with _reason_stays(noise is not None):
-            prepared = _prepare_data(self.site, message)
+        if message.get("run"):
+            with run_folder(self.site.folder, message["run"]) as folder:
+                announce(folder, own is not None)
+        with _reason_stays(own is not None):
+            prepared = prepare_rows(self.site, message, own is not None)
         federated = prepared.federated
         digest, shared = federated.digest(), self.site.share_labels and message["share_labels"]
         labels = list(federated.labels(self.site.name)) if shared else None
-        if noise is not None:
-            refuse_statistics(prepared.rules.scale, prepared.rules.missing)
+        if own is None:
+            found = prepared.moments()
+        else:
             digest = secret_digest(self.site.folder, digest)
-            if labels is not None:
-                labels = self._privacy().labels(labels, noise, split_name(message, digest))
+            account, split = self._privacy(), split_name(message, digest)
+            labels = None if labels is None else account.labels(labels, own["label_noise"], split)
+            found = account.moments(prepared, own["bounds"], own["moment_noise"], split)
         changed = changed_since(self.site.folder, files_digest(self.site.data))
         if changed is not None:
             log.warning("atoll: '%s': %s", self.site.data, DATA_CHANGED.format(changed))
-        found = prepared.moments()
         moments = None if found is None else {"count": found.count, "mean": found.mean, "squares": found.squares}
         return {
             "error": None,
@@ -292,11 +294,17 @@ class SiteNode:
             )
         about = ("method", "job", "round", "number", "size")
         self._asked |= {key: message[key] for key in about} | {"tensors_bytes": _tensor_bytes(message["payload"])}
-        private = work_of(outer, message)
+        limits, order, private = self.site.limits, outer["order"], work_of(outer, message)
+        refusal = self._not_private(folder, message["method"]) if private is None else None
+        if refusal is not None:
+            return {"error": self._refused(refusal)}
+        if private is not None:
+            announce(folder, True)
+        # Whether rows are private here is this site's finding, not the server's.
+        preparation = {**message["preparation"], "private": private is not None}
         with _reason_stays(private is not None):
-            data = self._data_in(folder, message["preparation"])
+            data = self._data_in(folder, preparation)
         kept = MemoryFolder(folder / "memory")
-        limits, order = self.site.limits, outer["order"]
         before = None if private is None else self._privacy().stored(private, folder)
         if before is not None:
             return {"error": self._refused(before)} if isinstance(before, str) else before
@@ -309,7 +317,7 @@ class SiteNode:
                 if refusal is not None:
                     return refusal
             if private is not None:
-                refusal = self._privacy().charge(private, job, payload, message["preparation"])
+                refusal = self._privacy().charge(private, job, payload, preparation)
                 if refusal is not None:
                     return refusal
             name = stream_name(message["seed"], message["round"], message["client"], message["number"])
@@ -337,8 +345,16 @@ class SiteNode:
         kept.forget_before(message["floor"])
         answer: Payload = {"payload": payload, "remembers": bool(memory), "error": None}
         if private is not None:
-            self._privacy().store(private, folder, answer)
+            self._privacy().store(private, folder, answer, message.get("since"))
         return answer
+
+    def _not_private(self, folder: Path, method: str) -> str | None:
+        """Why a task without `[privacy]` is refused before the site's rows are looked at, or None."""
+        limits = self.site.limits
+        refusal = None if limits is None else limits.check_method(method) or limits.check_privacy(False)
+        if refusal is None and announced(folder):
+            return "this run was announced with [privacy], and the task has none"
+        return refusal
 
     def _disk_full(self) -> str:
         return f"site '{self.site.name}': no space is left on the disk of {self.site.folder}; free some there"
@@ -354,7 +370,7 @@ def _reason_stays(private: bool) -> Iterator[None]:
     """Under `[privacy]` the server learns that a site's data cannot be used, but not why: the text may quote a cell."""
     try:
         yield
-    except (SiteError, OSError):
+    except (SiteError, ConfigError, OSError):  # they speak of settings and files, not of rows
         raise
     except Exception as problem:
         if not private:
@@ -376,66 +392,8 @@ def is_disk_full(problem: BaseException) -> bool:
     return isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def preparation_name(preparation: Payload) -> str:
-    return hashlib.sha256(wire.encode(preparation)).hexdigest()
-
-
 def _tensor_bytes(payload: Payload) -> int:
     return sum(owner[name].nbytes for owner, name in wire.take_apart(payload).tensors)
-
-
-def load_prepared(site: Site, folder: Path, preparation: Payload) -> ClientData:
-    """The site's data in the agreed form: prepared once per run, then mapped from the run's folder.
-
-    The copy is valid for one preparation only. Without a copy the site's files are read again and must be unchanged.
-    """
-    from atoll.data import Federated
-
-    place = folder / "data"
-    name = preparation_name(preparation)
-    bound = place / "agreed.json"
-    try:
-        if json.loads(bound.read_bytes()) == name:
-            attached: ClientData = Federated.attach(place).client(site.name)
-            return attached
-    except (OSError, ValueError, DataError):
-        pass
-    prepared = _prepare_data(site, preparation)
-    digest = prepared.federated.digest()
-    if preparation["private"]:
-        digest = secret_digest(site.folder, digest)
-    if digest != preparation["digest"]:
-        raise DataError(
-            f"'{site.data}': the data has changed since the run started; restore it, or start a new run",
-            code="data-changed",
-        )
-    federated = prepared.scaled(preparation["mean"], preparation["deviation"])
-    bound.unlink(missing_ok=True)
-    # Stays here: where each site scales by its own statistics, a model needs them to answer this site's rows.
-    (folder / "preparation.json").write_text(json.dumps(federated.preparation_of(site.name).plain()), encoding="utf-8")
-    federated.save(place)
-    bound.write_text(json.dumps(name), encoding="utf-8")
-    return federated.client(site.name)
-
-
-def _describe(site: Site, table: Payload) -> Payload:
-    from atoll.data.files.site import describe
-
-    return describe(site.data, _settings(table)).model_dump(mode="json")
-
-
-def _prepare_data(site: Site, message: Payload) -> Prepared:
-    from atoll.data.files.agreement import Agreement
-    from atoll.data.files.site import prepare
-
-    agreement = Agreement.model_validate(message["agreement"])
-    return prepare(site.data, agreement, _settings(message["data"]), site.name, message["seed"])
-
-
-def _settings(table: Payload) -> DataSettings:
-    from atoll.data.settings import DataSettings
-
-    return DataSettings.model_validate(table)
 
 
 @contextmanager

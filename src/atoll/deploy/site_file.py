@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, model_validator
 
 from atoll.deploy.layout import check_names, split_address
 from atoll.deploy.limits import Limits
-from atoll.errors import SiteError, nearest
+from atoll.errors import ConfigError, SiteError, nearest
 from atoll.store.files import replace_file
+
+if TYPE_CHECKING:
+    from atoll.data import DataSettings
 
 TEXT = """\
 # This site's own file. Only the site changes it; the server cannot.
@@ -37,6 +40,12 @@ batch = {limits.batch}                   # the smallest batch: a step on one row
 minutes = {limits.minutes:g}                # of one task; then it is abandoned and the server gets an error
 # epsilon = 8.0                      # only runs with [privacy]; what all of them together may spend of one row
 # delta = {limits.delta:g}                       # with which that is computed
+
+# With limits.epsilon: how runs must read this site's files. A server that asks in another way is refused.
+# [data]
+# label = "outcome"                  # the column of the class
+# classes = ["ill", "well"]          # all of them, whichever occur here
+# drop = ["name"]                    # columns that are not used
 """
 
 
@@ -48,6 +57,13 @@ class Share(BaseModel):
     labels: StrictBool = False
 
 
+# Settings of `[data]` that decide how files are read, so that answers to other ones would tell what is in them.
+PINNED = (
+    *("label", "classes", "drop", "missing", "missing_words", "categories", "max_categories", "dates", "date_order"),
+    *("window", "window_step", "separator", "decimal", "encoding", "client_column"),
+)
+
+
 class SiteFile(BaseModel):
     """The validated file."""
 
@@ -57,6 +73,38 @@ class SiteFile(BaseModel):
     server: StrictStr
     share: Share = Share()
     limits: Limits = Field(default_factory=lambda: Limits())
+    data: dict[StrictStr, Any] | None = None
+
+    @model_validator(mode="after")
+    def _data_is_pinned(self) -> SiteFile:
+        if self.data is None:
+            if self.limits.epsilon is not None:
+                raise ValueError(
+                    f"limits.epsilon = {self.limits.epsilon:g} needs a table [data] that says how this site's files "
+                    "are read: label, classes, and what else is not the default"
+                )
+            return self
+        for name in self.data:
+            if name not in PINNED:
+                raise ValueError(f"data.{name}: not a setting of how files are read; {nearest(name, PINNED)}")
+        try:
+            classes = self._settings(self.data).classes
+        except ConfigError as problem:
+            raise ValueError(str(problem)) from None
+        if classes is None or len(classes) < 2:
+            raise ValueError("data.classes: missing; name all classes, for instance classes = ['ill', 'well']")
+        return self
+
+    @property
+    def pinned(self) -> DataSettings | None:
+        """How this site's files are read, where the site has decided it."""
+        return None if self.data is None else self._settings(self.data)
+
+    @staticmethod
+    def _settings(table: dict[str, Any]) -> DataSettings:
+        from atoll.data.settings import SITES, checked_settings
+
+        return checked_settings({"name": SITES, **table})
 
     @property
     def share_labels(self) -> bool:
@@ -119,6 +167,8 @@ def _one_line(problem: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         known = TABLES.get(str(first["loc"][0]), SiteFile).model_fields
         return f"{place}: unknown setting; {nearest(str(first['loc'][-1]), known)}"
+    if not place:  # of several tables
+        return str(first["msg"].removeprefix("Value error, "))
     if first["type"] == "missing":
         return f"{place}: missing; restore the line from the bundle"
     return f"{place} = {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"

@@ -102,7 +102,7 @@ def site_of(facts: Mapping[str, str]) -> Site:
             f"the node is started as '{facts['name']}', but its site file is that of '{own.name}'; join again",
             code="wrong-site-file",
         )
-    return Site(own.name, Path(facts["data"]), Path(facts["folder"]), own.share_labels, own.limits)
+    return Site(own.name, Path(facts["data"]), Path(facts["folder"]), own.share_labels, own.limits, own.pinned)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     privacy.jsonl   a line before a task is done: run, order, digest of the work, split of the rows, releases;
                     a line before its reply leaves: run, order, digest;
-                    a line for rows per class before they leave: their noise, their numbers, split, releases
+                    a line for what leaves once before a run (rows per class, sums for the scaling): what it is, its
+                    noise, its numbers, split, releases
 
 It does not rely on the server's account, nor on its good will: the limit is the site's, and what is released is
 computed from the task itself.
@@ -20,7 +21,6 @@ from atoll.privacy.records import Records
 from atoll.privacy.settings import LEAST_NOISE
 
 FILE = "privacy.jsonl"
-AHEAD = 16  # tasks like this one for which the budget is checked at once
 
 
 class Work(NamedTuple):
@@ -39,15 +39,15 @@ class SiteAccount:
         self._records = Records(folder / FILE)
         self._budget = None if epsilon is None else Budget(epsilon, delta)
         self._spent: dict[str, Spent] = {}  # split -> what was released
-        self._labels: dict[tuple[str, float], list[int]] = {}
+        self._drawn: dict[tuple[str, str, float], list[float]] = {}
         self.charged: set[Work] = set()  # nothing of these has left, unless they are answered, too
         self.answered: set[Work] = set()
         for line in self._records.lines:
             work = Work(line["run"], line["order"], line["work"]) if "work" in line else None
             if "releases" in line:
                 self._add(line["split"], [Release(*own) for own in line["releases"]])
-            if "labels" in line:
-                self._labels[line["split"], line["noise"]] = line["labels"]
+            if "once" in line:
+                self._drawn[line["once"], line["split"], line["noise"]] = line["numbers"]
             elif work is not None:
                 (self.charged if "releases" in line else self.answered).add(work)
 
@@ -67,22 +67,23 @@ class SiteAccount:
         self._write(work._asdict())
         self.answered.add(work)
 
-    def labels(self, split: str, noise: float, draw: Callable[[], list[int]]) -> list[int] | str:
-        """The rows per class with this noise, or why they stay here. They are drawn once: asked again, they are the
-        same numbers."""
-        if (split, noise) not in self._labels:
+    def once(self, what: str, split: str, noise: float, draw: Callable[[], list[float]]) -> list[float] | str:
+        """Numbers about training rows with this noise, or why they stay here. They are drawn once: asked again, they
+        are the same."""
+        place = what, split, noise
+        if place not in self._drawn:
             releases = [Release("train", noise)]
             refusal = self._refusal(split, releases)
             if refusal is not None:
                 return refusal
             found = draw()
-            self._write({"noise": noise, "labels": found, "split": split, "releases": releases})
-            self._labels[split, noise] = found
+            self._write({"once": what, "noise": noise, "numbers": found, "split": split, "releases": releases})
+            self._drawn[place] = found
             self._add(split, releases)
-        return self._labels[split, noise]
+        return self._drawn[place]
 
     def epsilon(self, delta: float) -> float:
-        """What was spent of any row, at most."""
+        """The most that was spent of any row."""
         split = next(reversed(self._spent), "")
         return max(sum_epsilon(events, delta) for events in self._sums(split, []))
 
@@ -93,12 +94,8 @@ class SiteAccount:
         if any(not release.noise >= LEAST_NOISE for release in releases):
             return f"noise below {LEAST_NOISE:g} times what one row can change"
         budget = self._budget
-        if budget is None:
+        if budget is None or all(map(budget.allows, self._sums(split, releases))):
             return None
-        for often in (AHEAD, 1):
-            more = [release._replace(times=often * release.times) for release in releases]
-            if all(map(budget.allows, self._sums(split, more))):
-                return None
         after = max(sum_epsilon(events, budget.delta) for events in self._sums(split, releases))
         limit = f"limits.epsilon = {budget.epsilon:g} at limits.delta = {budget.delta:g}"
         return f"privacy budget spent: with this task all runs would have spent epsilon {after:.3g}, {limit}"
