@@ -18,11 +18,12 @@ GRID = list(product((0.7, 1.0, 2.0, 5.0), (0.002, 0.01, 0.1), (100, 4000), (1e-5
 @pytest.mark.soak
 @pytest.mark.parametrize(("noise", "rate", "times", "delta"), GRID)
 def test_within_one_percent_of_opacus(noise: float, rate: float, times: int, delta: float) -> None:
+    """Opacus is asked for a fifth of that, so that its own error does not hide ours where epsilon is small."""
     prv = pytest.importorskip("opacus.accountants").PRVAccountant()
     prv.history = [(noise, rate, times)]
-    other = prv.get_epsilon(delta, eps_error=0.001, delta_error=delta / 1000)
     own = part_epsilon({("train", noise, rate): times}, "train", delta)
-    assert own == pytest.approx(other, rel=0.01, abs=0.003)
+    other = prv.get_epsilon(delta, eps_error=0.002 * own, delta_error=delta / 1000)
+    assert own == pytest.approx(other, rel=0.01)
 
 
 @pytest.mark.parametrize(("noise", "rate", "times"), [(1.0, 0.01, 1000), (2.0, 0.1, 300)])
