@@ -11,15 +11,19 @@ import torch
 from scipy import stats
 
 from atoll import spaces
-from atoll.core.messages import Array, Tensors
+from atoll.clients import jobs
+from atoll.core.messages import Array, Part, Payload, Schema, Tensors
 from atoll.errors import ConfigError
 from atoll.privacy.settings import LEAST_CLIP
 from atoll.rng import stream
+from atoll.spaces.choice import table as choice
 from atoll.spaces.darts import space as darts
 from atoll.spaces.layers import Perceptron
 from atoll.spaces.pruned.space import from_fixed
+from atoll.spaces.sparse import space as sparse
 from atoll.training import alternating, private, sgd
 from atoll.training.batches import Rows
+from atoll.training.client import Client
 from atoll.training.networks import load, network
 from atoll.training.private import PrivateSteps, noisy_counts
 
@@ -182,6 +186,84 @@ def test_a_gradient_that_is_not_finite_contributes_nothing() -> None:
     others = gradient_sum(TABLE, x[1:], y[1:], 1.0)
     x[0] = np.inf
     np.testing.assert_allclose(gradient_sum(TABLE, x, y, 1.0), others, atol=1e-5)
+
+
+SPARSE: dict[str, Any] = {"space": "sparse", "model": "mlp", "input": [6], "classes": 3, "hidden": [5, 4]}
+SPARSE |= {"epsilon": 1, "graph": 1}
+MASTER = {name: value for name, value in CHOICE.items() if name != "key"}
+
+
+class Held:
+    """These rows are the training rows."""
+
+    def __init__(self, x: Array, y: Array) -> None:
+        self.x, self.y, self.schema = x, y, Schema("table", x.shape[1:], ("a", "b", "c"))
+
+    def part(self, part: Part, /) -> tuple[Array, Array]:
+        assert part == "train"
+        return self.x, self.y
+
+
+def sum_by_job(arch: dict[str, Any], weights: Tensors, x: Array, y: Array, clip: float, **more: Any) -> Array:
+    """The sum of clipped gradients, as the upload of a task of training shows it."""
+    payload: Payload = {"architecture": arch, "weights": weights, "epochs": 1, "batch": len(y), "lr": 1.0, **more}
+    payload["privacy"] = {"clip": clip, "noise": 1.0, "rate": 1.0, "steps": 1}
+    answer = jobs.train(payload, Client(Held(x, y), {}, stream(1, "unused"), noise=Silent()))["weights"]
+    assert list(answer) == list(weights)
+    change = [(weights[name] - answer[name]).ravel() * len(y) for name in weights]
+    return np.concatenate(change).astype(np.float64)
+
+
+def path(key: list[int]) -> Tensors:
+    """The weights of a path of the master, as a task carries them."""
+    return spaces.initial(MASTER, stream(1, "start")).slice(choice.names({**MASTER, "key": key}))
+
+
+def packed() -> Tensors:
+    """The weights of the sparse network, as a task carries them."""
+    return sparse.pack(SPARSE, spaces.initial(SPARSE, stream(1, "start")))
+
+
+@pytest.mark.parametrize(
+    ("arch", "weights", "more"),
+    [
+        (SPARSE, packed(), {}),
+        (MASTER, path([2, 3]), {"key": [2, 3]}),
+        (MASTER, path([0, 1]), {"key": [0, 1]}),
+    ],
+    ids=["sparse", "key 2 3", "key 0 1"],
+)
+def test_no_row_changes_what_a_task_uploads_by_more_than_the_clipping(
+    arch: dict[str, Any], weights: Tensors, more: dict[str, Any]
+) -> None:
+    """Brute force over rows, for sparse networks, whose gradients are masked, and for paths of a master network."""
+    x, y = rows(arch)
+    clip, longest = 0.1, 0.0
+    for place in range(ROWS):
+        others = np.arange(ROWS) != place
+        for scale in (1.0, 1e3, 1e18):
+            changed = x.copy()
+            changed[place] *= scale
+            with_row = sum_by_job(arch, weights, changed, y, clip, **more)
+            without = sum_by_job(arch, weights, changed[others], y[others], clip, **more)
+            longest = max(longest, float(np.linalg.norm(with_row - without)))
+    assert 0.2 * clip < longest <= clip * (1 + 1e-3)
+
+
+def test_what_is_outside_of_a_sparse_network_never_leaves() -> None:
+    """Only connections of the graph travel, and each of them has noise."""
+    x, y = rows(SPARSE)
+    weights = packed()
+    payload: Payload = {"architecture": SPARSE, "weights": weights, "epochs": 1, "batch": 6, "lr": 1.0}
+    payload["privacy"] = {"clip": 1.0, "noise": 1.0, "rate": 0.5, "steps": 2}
+
+    def uploaded(seed: int) -> Tensors:
+        return jobs.train(payload, Client(Held(x, y), {}, stream(1, "r"), noise=stream(seed, "n")))["weights"]
+
+    one, two = uploaded(1), uploaded(2)
+    for name, mask in sparse.masks(SPARSE).items():
+        assert weights[name].size < mask.size == np.prod(mask.shape)
+        assert one[name].shape == weights[name].shape and (one[name] != two[name]).all()
 
 
 SUPERNET = darts.supernet([1, 4, 4], 3, channels=2, cells=2, norm="group")
