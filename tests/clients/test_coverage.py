@@ -13,7 +13,7 @@ from atoll import spaces
 from atoll.clients import jobs
 from atoll.clients.coverage import Coverage, Noise
 from atoll.core.checks import Count, CountArray
-from atoll.core.messages import Array, Part, Payload, Task
+from atoll.core.messages import Array, Part, Payload, Task, Tensors
 from atoll.errors import ConfigError
 from atoll.methods.decnas.clients import CONFIRM, TUNE, UPLOAD
 from atoll.methods.fednas import SEARCH
@@ -23,6 +23,7 @@ from atoll.spaces.darts import space as darts
 from atoll.testing import made_table
 from atoll.training.client import Client
 from atoll.training.sgd import TrainSettings
+from refusals import refused
 
 DATA = made_table(clients=2, rows=60, scale="none", split=(0.7, 0.3, 0.0))
 INFO = DATA.info("client-00")
@@ -70,6 +71,21 @@ def test_counts() -> None:
     assert task.returns == {"confusion": CountArray((1, 2), 18)}
 
 
+def test_delivered_networks_are_counted_on_test_rows() -> None:
+    """All of them in one reply: a row changes each count by 1 at most. Training rows are not counted."""
+    models = [{"architecture": ARCH, "weights": None, "statistics": None}] * 3
+    tested = Coverage(NOISE, {INFO.name: replace(INFO, sizes={"train": 30, "validation": 18, "test": 12})})
+    task = Task("t", INFO.name, jobs.EVALUATE_DELIVERED, {"models": models, "part": "test"})
+    sent, releases = tested.cover(task)
+    assert releases == [Release("test", 4.0)] and sent.payload["privacy"] == {"counts": 4.0}
+    assert sent.returns == {"confusions": [CountArray((1, 2), 12)] * 3}
+    with refused(ConfigError, "privacy-not-covered", "counts of train rows"):
+        tested.cover(replace(task, payload={"models": models, "part": "train"}))
+    with refused(ConfigError, "privacy-batch-norm"):
+        batch = [{"architecture": {**ARCH, "norm": "batch"}}]
+        tested.cover(replace(task, payload={"models": batch, "part": "test"}))
+
+
 def test_a_candidate_is_trained_and_counted_in_one_task() -> None:
     """And the network before it, if it is asked for: two counts, and two trainings where both are trained."""
     training = {"epochs": 2, "batch": 10, "steps": 7}
@@ -111,7 +127,6 @@ def test_a_search_by_gradient_also_charges_its_alphas() -> None:
         (CONFIRM, {}),
         (jobs.CALIBRATE, {"part": "train"}),
         (jobs.GRADIENT, {"epochs": 0, "batch": 10, "confusion": True}),
-        (jobs.EVALUATE_DELIVERED, {}),
         ("elsewhere:train", {}),
         (jobs.COUNT_CORRECT, {"part": "validation", "confusion": True}),
         (jobs.TRAIN, {"epochs": 1, "batch": 10, "client_accuracy": True}),
@@ -145,6 +160,30 @@ def exact(x: Array, y: Array, **payload: Any) -> Array:
     client = Client(Rows(x, y), {}, stream(1, "rng"), noise=stream(1, "noise"))
     given = {**whole, **payload, "privacy": {"counts": 1e-9}}
     return np.atleast_1d(jobs.count_correct(given, client)["correct"])
+
+
+def test_no_row_changes_counts_of_delivered_networks_by_more_than_the_sensitivity() -> None:
+    """Brute force, for three networks in one reply."""
+    rng = stream(3, "rows")
+    x, y = rng.standard_normal((9, 6)).astype(np.float32), rng.integers(3, size=9)
+    starts = [spaces.initial({**ARCH, "key": key}, stream(1, "s")) for key in ([0, 1], [1, 2], [3, 3])]
+    models = [
+        {"architecture": {**ARCH, "key": key}, "weights": start, "statistics": Tensors({})}
+        for key, start in zip(([0, 1], [1, 2], [3, 3]), starts, strict=True)
+    ]
+    payload = {"models": models, "part": "test", "batch": 4, "privacy": {"counts": 1e-9}}
+
+    def counted(x: Array, y: Array) -> Array:
+        found = jobs.evaluate_delivered(payload, Client(Rows(x, y), {}, stream(1, "r"), noise=stream(1, "n")))
+        assert all(int(one.sum()) == len(y) and one.shape == (1, 2) for one in found["confusions"])
+        return np.array([one[0, 0] for one in found["confusions"]])
+
+    for place in range(9):
+        others = np.arange(9) != place
+        for scale in (1.0, np.inf):
+            changed = x.copy()
+            changed[place] *= scale
+            assert np.linalg.norm(counted(changed, y) - counted(changed[others], y[others])) <= math.sqrt(3)
 
 
 @pytest.mark.parametrize("payload", [{"keys": KEYS}, {"architecture": {**ARCH, "key": [1, 2]}}], ids=["keys", "one"])

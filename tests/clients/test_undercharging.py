@@ -51,6 +51,15 @@ TASKS: dict[str, tuple[str, Payload]] = {
         jobs.COUNT_CORRECT,
         {**OWN, "architecture": CHOICE, "weights": initial(CHOICE), **COUNTED, "keys": [[1, 2], [2, 3], [3, 1]]},
     ),
+    "delivered": (
+        jobs.EVALUATE_DELIVERED,
+        {
+            "models": [{"architecture": TABLE, "weights": initial(TABLE), "statistics": Tensors({})}] * 2,
+            "part": "test",
+            "batch": 4,
+            "privacy": PRIVACY,
+        },
+    ),
     "gradient": (jobs.GRADIENT, {**OWN, **TRAINING, "epochs": 0, "privacy": {**PRIVACY, "steps": 1}}),
     "gradient of epochs": (jobs.GRADIENT, {**OWN, **TRAINING}),
     "search": (
@@ -161,9 +170,9 @@ def test_no_setting_makes_a_client_draw_more_than_it_charges(name: str, monkeypa
     job, payload = TASKS[name]
     done = []
     evaluation = import_module("atoll.training.evaluation")
-    monkeypatch.setattr(evaluation, "evaluate", lambda *_, **__: SimpleNamespace(correct=1, loss=0.0))
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_, **__: SimpleNamespace(correct=1, loss=0.0, confusion=None))
     for what, hostile in [("", payload), *changed(payload)]:
-        drawn, data = Drawn(), Rows(payload["architecture"]["input"])
+        drawn, data = Drawn(), Rows(payload.get("architecture", TABLE)["input"])
         monkeypatch.setattr(private.NoisyGradients, "draw", lambda self, rng, drawn=drawn: drawn.draw(self, rng))
         monkeypatch.setattr(import_module("atoll.training.private"), "noisy_counts", drawn.count)
         client = Client(data, {}, stream(1, "rng"), noise=stream(1, "noise"))

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from atoll.cli.app import app
 from atoll.config import EngineSettings, resolve
 from atoll.core.messages import Task
 from atoll.data import DataSettings, Federated
 from atoll.errors import ConfigError, Paused, RunDamaged
+from atoll.export.card import model_card
 from atoll.federation.engines import Request
 from atoll.federation.local import SerialTransport, engine_of
 from atoll.privacy.settings import PrivacySettings
@@ -427,6 +430,27 @@ def test_data_that_is_not_covered_is_refused(tmp_path: Path, data: dict[str, Any
     options = {"scale": "none", "split": SPLIT, "blocks": "shuffled", **data}
     with pytest.raises(ConfigError, match=message):
         started(tmp_path / "run", "fedavg", made_table(clients=3, rows=60, **options), FEDAVG, GIVEN)
+
+
+def test_test_rows_of_clients_are_counted_once_with_noise(tmp_path: Path) -> None:
+    """They are a part of their own: their epsilon is that of one count, and no round counts them."""
+    data = made_table(clients=3, rows=60, scale="none", split=(0.5, 0.2, 0.3), blocks="shuffled")
+    run = started(tmp_path / "run", "fedavg", data, FEDAVG, {**GIVEN, "noise": 9.0, "count_noise": 8.0})
+    lines = [json.loads(line) for line in (tmp_path / "run/privacy.jsonl").read_text().splitlines()]
+    tested = [line for line in lines if any(release[0] == "test" for release in line["releases"])]
+    assert [line["client"] for line in tested] == data.names
+    assert all(line["releases"] == [["test", 8.0, 1.0, 1]] for line in tested)
+    found = run.candidate("high")
+    assert set(found["clients"]) == set(data.names)
+    assert found["test"]["test_rows"] == 54 and found["test"]["noisy"]
+    assert 0 <= found["test"]["test_error"] <= 1 and "confusion" not in found["test"]
+    assert not any("test_error" in event["metrics"] for event in run.history)
+    shown = CliRunner().invoke(app, ["show", str(run.path)], env={"COLUMNS": "200"})
+    assert "on 54 test rows of clients, with noise" in shown.output
+    for words in (["clients", str(run.path)], ["report", str(run.path), "-o", str(tmp_path / "page.html")]):
+        assert CliRunner().invoke(app, words).exit_code == 0
+    assert "counted with noise" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "counted with noise" in model_card(run.predictor("high"), run.facts("high"), "net.onnx", 100, 0.0, 10)
 
 
 def test_a_split_by_class_of_one_part_is_none(tmp_path: Path) -> None:

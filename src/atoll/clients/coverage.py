@@ -6,6 +6,7 @@
 |                 | and correct rows, if asked    | 1, as `evaluate`                                               |
 | `evaluate`      | correct rows                  | 1: a row is right or wrong                                     |
 | `count_correct` | correct rows of K networks    | sqrt(K): a row changes each of K numbers by 1 at most          |
+| `evaluate_delivered` | correct rows of K networks, of one part | sqrt(K)                                    |
 | `gradient`      | a noisy gradient              | `clip`, in each step                                           |
 |                 | and correct validation rows   | 1                                                              |
 | `fednas`: search| weights after noisy steps     | `clip`, in each step                                           |
@@ -101,7 +102,7 @@ def releases_of(job: str, payload: Mapping[str, Any]) -> list[Release]:
         alphas = private.PrivateSteps.of_alphas(own)
         found.append(Release("validation", alphas.noise, alphas.rate, alphas.steps))
     if use.counts:
-        found.append(Release("validation", private.number(own["counts"], "counts")))
+        found.append(Release(use.counted, private.number(own["counts"], "counts")))
     return found
 
 
@@ -186,6 +187,9 @@ class Coverage:
         returns, counts = task.returns, {"confusion": CountArray((1, 2), info.sizes["validation"])}
         if task.job == jobs.EVALUATE:
             returns = counts
+        elif task.job == jobs.EVALUATE_DELIVERED:
+            each = CountArray((1, 2), info.sizes[use.counted])
+            returns = {"confusions": [each] * len(payload["models"])}
         elif payload.get("before") == {"validation": "evaluate"}:
             returns = {**returns, "before": {"validation": counts}}
         macs = task.macs

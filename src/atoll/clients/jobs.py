@@ -179,13 +179,22 @@ def _noisy(counts: Array, payload: Payload, rows: int, client: Client, networks:
 
 
 def evaluate_delivered(payload: Payload, client: Client) -> Payload:
-    """The confusion matrices of finished networks, with fixed batch norm statistics, on one `part`, in their order."""
+    """The confusion matrices of finished networks, with fixed batch norm statistics, on one `part`, in their order.
+
+    With `privacy` only right and wrong rows of each are told apart, as `evaluate` does, with noise.
+    """
     x, y = client.data.part(payload["part"])
-    counts = []
+    counts, right = [], []
     for model in payload["models"]:
         module = calibration.fixed_module(model["architecture"], model["weights"], model["statistics"])
+        if "privacy" in payload:
+            private.refuse_mixed_rows(module)
         found = evaluation.evaluate(module, model["weights"], x, y, payload["batch"])
         counts.append(found.confusion)
+        right.append(found.correct)
+    if "privacy" in payload:
+        noisy = _noisy(np.array(right, np.int64), payload, len(y), client, len(right))
+        counts = [np.array([[correct, len(y) - correct]]) for correct in noisy.tolist()]
     return {"confusions": counts}
 
 
@@ -331,7 +340,8 @@ class RowUse:
     training: Payload | None = None  # epochs, batch, steps, with_validation; None: nothing is trained
     trainings: int = 1  # how many networks are trained so
     alphas: bool = False  # with every step goes one of architecture parameters, on validation rows
-    counts: int = 0  # networks whose correct validation rows are counted, in one reply
+    counts: int = 0  # networks whose correct rows are counted, in one reply
+    counted: Part = "validation"  # of which rows
 
 
 def _training_use(payload: Payload) -> RowUse:
@@ -343,6 +353,13 @@ def _training_use(payload: Payload) -> RowUse:
 def _counting_use(payload: Payload) -> RowUse:
     _refuse_other_parts([payload["part"]])
     return RowUse([payload["architecture"]], counts=max(1, len(payload.get("keys", [0]))))
+
+
+def _delivered_use(payload: Payload) -> RowUse:
+    models, part = payload["models"], payload["part"]
+    if part == "train":
+        _refuse_other_parts([part])
+    return RowUse([model["architecture"] for model in models], counts=len(models), counted=part)
 
 
 def _refuse_other_parts(parts: Collection[str]) -> None:
@@ -364,6 +381,7 @@ def _gradient_use(payload: Payload) -> RowUse:
 USES: dict[str, Callable[[Payload], RowUse]] = {
     "train": _training_use,
     "evaluate": _counting_use,
+    "evaluate_delivered": _delivered_use,
     "count_correct": _counting_use,
     "gradient": _gradient_use,
 }

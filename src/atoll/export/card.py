@@ -134,6 +134,10 @@ def _measured(facts: CardFacts, classes: Sequence[str]) -> str:
         if key not in found:
             continue
         own = found[key]
+        if "noisy" in own:
+            counted = f"error {own['test_error']:.2%}, counted with noise"
+            parts.append(f"{title} of clients ({own['test_rows']:,}): {counted}.")
+            continue
         parts.append(
             f"{title} ({own['test_rows']:,}): error {own['test_error']:.2%} (always answering the most frequent class: "
             f"{own['baseline_error']:.2%}), weighted F1 {own['test_f1']:.4f}."
@@ -143,7 +147,12 @@ def _measured(facts: CardFacts, classes: Sequence[str]) -> str:
     clients = found.get("clients", {})
     if clients:
         rows = [
-            [text(name), f"{own['test_rows']:,}", f"{own['test_error']:.2%}", f"{own['test_f1']:.4f}"]
+            [
+                text(name),
+                f"{own['test_rows']:,}",
+                f"{own['test_error']:.2%}",
+                f"{own['test_f1']:.4f}" if "test_f1" in own else "",
+            ]
             for name, own in list(clients.items())[:MOST_CLIENTS]
         ]
         parts.append(table(["client", "test rows", "error", "weighted F1"], rows))

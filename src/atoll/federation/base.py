@@ -139,7 +139,12 @@ class Federation:
         return draw_checkers(self.clients(), rng) if self.robust.confirm else []
 
     def test_holders(self) -> list[ClientInfo]:
-        """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts."""
+        """Who holds test data for the report: the benchmark's official test set, else the clients' own test parts.
+
+        Under `[privacy]` clients count test rows once, of the networks that are handed over, and are not among these.
+        """
+        if self.guard is not None:
+            return self._benchmark
         return self._benchmark or [info for info in self._clients if info.sizes["test"] > 0]
 
     def held_out(self) -> list[ClientInfo]:

@@ -214,6 +214,10 @@ def _show_baseline(console: Console, run: Run) -> None:
         if part not in entry:
             continue
         own = entry[part]
+        if "baseline_error" not in own:  # under [privacy]
+            error = f"error {own['test_error']:.4f} of {run.recommended!r} on {own['test_rows']:,} {where} of clients"
+            _say(console, f"{error}, with noise")
+            continue
         answer = constant_answer(own, run.classes)
         if part == "test":
             _say(console, f"{answer}: error {own['baseline_error']:.4f} on {own['test_rows']:,} {where}")
@@ -296,7 +300,7 @@ def _number(value: int | Mapping[str, int]) -> int:
 
 
 def _of(metrics: Mapping[str, Any] | None, name: str) -> str:
-    return "" if metrics is None else f"{metrics[name]:.4f}"
+    return "" if metrics is None or name not in metrics else f"{metrics[name]:.4f}"
 
 
 def _own_errors(run: Run, names: Sequence[str]) -> list[str]:
@@ -338,6 +342,8 @@ def confusion_of(run: Run, pick: str) -> Sequence[Sequence[int]]:
     measured = run.candidate(pick).get("test", {})
     if "confusion" not in measured:
         reason = "the data has too many classes" if measured else "it was not measured on test rows"
+        if "noisy" in measured:
+            reason = "under [privacy] clients only count correct rows"
         raise RunDirectoryError(
             f"{run.path}: no confusion matrix of '{pick}', {reason}; networks with picks have one where there are "
             "test rows",

@@ -73,6 +73,9 @@ def _accuracy(view: RunView, best: Entry) -> str:
         )
         return f"{which} {known}; there were no test rows."
     own = best["test"]
+    if "noisy" in own:
+        counted = f"{percent(1 - own['test_error'])} of {own['test_rows']:,} test rows of clients"
+        return f"{which} answers {counted} correctly, counted with noise."
     return (
         f"{which} answers {percent(1 - own['test_error'])} of {own['test_rows']:,} test rows correctly; "
         f"{constant_answer(own, view.classes)} would be right for {percent(1 - own['baseline_error'])}."

@@ -144,9 +144,9 @@ def network_problems(candidate: Plain, pick: str, classes: Sequence[str]) -> lis
 
 
 def no_better_than_constant(candidate: Plain) -> bool:
-    """Whether the network's test error is no lower than that of the best constant answer."""
+    """Whether the network's test error is no lower than that of the best constant answer, as far as that is known."""
     own = candidate.get("test")
-    return own is not None and own["test_error"] >= own["baseline_error"]
+    return own is not None and "baseline_error" in own and own["test_error"] >= own["baseline_error"]
 
 
 def constant_answer(measured: Plain, classes: Sequence[str]) -> str:

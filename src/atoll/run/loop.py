@@ -311,7 +311,7 @@ class Loop:
         """The networks as they are handed over, on test rows: in all, client by client, and on clients held out."""
         names = {
             "clients": [info.name for info in self.federation.clients()],
-            "test": [info.name for info in self.federation.test_holders()],
+            "test": [info.name for info in self.federation.test_holders() or self.federation.clients()],
             "held_out": [info.name for info in self.federation.held_out()],
         }
         found = []

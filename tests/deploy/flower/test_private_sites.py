@@ -163,6 +163,18 @@ def test_scaling_by_noisy_sums(tmp_path: Path, sites: ThreeSites) -> None:
     assert [line["client"] for line in charged if line["work"] == "moments"] == list(sites.names)
 
 
+def test_sites_count_their_test_rows(tmp_path: Path, sites: ThreeSites) -> None:
+    for name in sites.names:
+        limit(sites, name, "epsilon = 20.0")
+    experiment = private(sites, data={"split": (0.5, 0.25, 0.25)})
+    run = launch.start(experiment, tmp_path / "run", open_engine=on_grid(sites.grid()))
+    found = run.candidate("high")
+    assert found["test"]["noisy"] and set(found["clients"]) == set(sites.names)
+    for name in sites.names:
+        (tested,) = (line for line in lines(sites, name) if ["test", 5.0, 1.0, 1] in line.get("releases", []))
+        assert tested["releases"] == [["test", 5.0, 1.0, 1]]
+
+
 def lost_after(grid: ThreadGrid, tasks: int) -> ThreadGrid:
     """A grid that loses replies: of the tasks that arrive after so many, each is done, and no answer is delivered."""
     seen: set[str] = set()

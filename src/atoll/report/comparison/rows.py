@@ -261,7 +261,7 @@ def _measured(run: Run, entry: Mapping[str, Any]) -> Measured | None:
     if "test" not in entry:
         return None
     test, clients = entry["test"], entry.get("clients", {})
-    own = {name: float(found["test_f1"]) for name, found in clients.items()}
+    own = {name: float(found["test_f1"]) for name, found in clients.items() if "test_f1" in found}
     return Measured(run, float(test["test_error"]), own, entry["objectives"], int(test["test_rows"]))
 
 

@@ -127,7 +127,8 @@ def _table(
             cells += [f"{own.get('epsilon', 0):.3g}", f"{own.get('delta', 0):g}"]
         if measured:
             found = measured.get(name)
-            cells += ["", ""] if found is None else [percent(1 - found["test_error"]), f"{found['test_f1']:.3f}"]
+            cells.append("" if found is None else percent(1 - found["test_error"]))
+            cells.append(f"{found['test_f1']:.3f}" if found is not None and "test_f1" in found else "")
         if own_errors:
             cells.append(percent(1 - own_errors[name]) if name in own_errors else "")
         body.append(cells)

@@ -26,7 +26,8 @@ def key_numbers(view: RunView) -> list[tuple[str, object]]:
     if best is not None and "test" in best:
         own = best["test"]
         found.append(("test accuracy", _with(percent(1 - own["test_error"]), f"of {own['test_rows']:,} rows")))
-        found.append(("weighted F1", f"{own['test_f1']:.3f}"))
+        if "test_f1" in own:
+            found.append(("weighted F1", f"{own['test_f1']:.3f}"))
     elif "error" in view.digest.series:
         found.append(("accuracy", _with(percent(1 - view.digest.series["error"].last), f"on {view.measured_on}")))
     if best is not None and "macs" in best["objectives"]:
