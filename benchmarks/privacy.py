@@ -4,7 +4,8 @@
 
 Both train with the same number of rows per step (Poisson batches have this number on average). Times are processor time
 of one thread, taken in turns; what counts is the ratio of the medians. Opacus computes the gradients of rows only, no
-clipping and no noise, so its column is a lower bound; "-": it cannot compute this network.
+clipping and no noise, so its column is a lower bound; "-": it cannot compute this network. The output is the table of
+docs/privacy.md.
 """
 
 # ruff: noqa: E402  (torch reads the environment when it is loaded)
@@ -57,7 +58,7 @@ def main() -> None:
     given = options.parse_args()
     single_thread()
     warnings.simplefilter("ignore")
-    print(f"{'network':22s} {'plain ms':>9s} {'private':>8s} {'Opacus':>8s}   (times the plain step)")
+    print("| network | plain, ms | private, times plain | Opacus, times plain |\n|---|---|---|---|")
     for name, arch in NETWORKS.items():
         contestants = steps({**IMAGE, **arch}, given.batch)
         found: dict[str, list[float]] = {kind: [] for kind in contestants}
@@ -74,8 +75,8 @@ def main() -> None:
                 run()
                 found[kind].append((time.process_time() - start) / STEPS)
         plain, own = statistics.median(found["plain"]), statistics.median(found["private"])
-        other = f"{statistics.median(found['opacus']) / plain:8.2f}" if found.get("opacus") else f"{'-':>8s}"
-        print(f"{name:22s} {1e3 * plain:9.2f} {own / plain:8.2f} {other}", flush=True)
+        other = f"{statistics.median(found['opacus']) / plain:.2f}" if found.get("opacus") else "-"
+        print(f"| {name} | {1e3 * plain:.2f} | {own / plain:.2f} | {other} |", flush=True)
 
 
 def steps(arch: dict[str, Any], batch: int) -> dict[str, Callable[[], object]]:

@@ -38,6 +38,11 @@ def advantage(members: np.ndarray, others: np.ndarray) -> float:
     return float((true - false).max())
 
 
+def bound(epsilon: float, delta: float) -> float:
+    """The largest advantage that any attack can have."""
+    return (math.exp(epsilon) - 1 + 2 * delta) / (math.exp(epsilon) + 1)
+
+
 def attacked(path: Path) -> str:
     run = load(path)
     experiment = resolve(read_file(path / "config.toml"), complete=True)
@@ -49,10 +54,10 @@ def attacked(path: Path) -> str:
     others = losses(run, np.concatenate([x for x, _ in outside]), np.concatenate([y for _, y in outside]))
     members = members[:: max(1, len(members) // len(others))]
     epsilon = max((own["epsilon"] for own in run.result.get("privacy", {}).get("clients", {}).values()), default=None)
-    bound = 1.0 if epsilon is None else (math.exp(epsilon) - 1 + 2e-5) / (math.exp(epsilon) + 1)
+    limit = 1.0 if epsilon is None else bound(epsilon, run.result["privacy"]["delta"])
     test = run.candidate(run.recommended)["test"]["test_error"]
     spent = "none" if epsilon is None else f"{epsilon:.2f}"
-    return f"{path.name:24s} {spent:>8s} {test:11.4f} {advantage(members, others):10.4f} {bound:7.4f}"
+    return f"{path.name:24s} {spent:>8s} {test:11.4f} {advantage(members, others):10.4f} {limit:7.4f}"
 
 
 if __name__ == "__main__":

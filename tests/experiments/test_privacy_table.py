@@ -8,7 +8,7 @@ import pytest
 from scripts import script
 
 table = script("experiments/privacy/table.py")
-advantage = script("experiments/privacy/membership.py").advantage
+membership = script("experiments/privacy/membership.py")
 
 
 def outcome(method: str, epsilon: float, seed: int, error: float, spent: float | None = None) -> object:
@@ -50,4 +50,12 @@ def test_a_difference_within_the_deviation_is_named() -> None:
 
 def test_the_advantage_of_the_best_threshold() -> None:
     """Members 1, 2, 5 and others 3, 4, 6: below 2 are two of three members and no other row."""
-    assert advantage(np.array([1.0, 5.0, 2.0]), np.array([4.0, 3.0, 6.0])) == pytest.approx(2 / 3)
+    assert membership.advantage(np.array([1.0, 5.0, 2.0]), np.array([4.0, 3.0, 6.0])) == pytest.approx(2 / 3)
+
+
+def test_the_bound_of_every_advantage() -> None:
+    """Of two equally likely worlds an observer is right in e / (1 + e) of cases at epsilon 1: 0.7311. Delta adds its
+    share; without an epsilon it is all there is."""
+    assert membership.bound(1.0, 0.0) == pytest.approx(2 * 0.731059 - 1, abs=1e-6)
+    assert membership.bound(0.0, 0.25) == pytest.approx(0.25)
+    assert membership.bound(1.0, 1e-3) - membership.bound(1.0, 0.0) == pytest.approx(2e-3 / 3.71828, rel=1e-4)
