@@ -357,7 +357,7 @@ def _counting_use(payload: Payload) -> RowUse:
 
 def _delivered_use(payload: Payload) -> RowUse:
     models, part = payload["models"], payload["part"]
-    if part == "train":
+    if part not in ("validation", "test"):
         _refuse_other_parts([part])
     return RowUse([model["architecture"] for model in models], counts=len(models), counted=part)
 

@@ -33,6 +33,7 @@ from atoll.deploy.site import DATA_CHANGED
 from atoll.errors import DataError, SiteError, WireError
 from atoll.federation.engines import Request
 from atoll.preparation.value import Preparation
+from atoll.privacy.settings import MOST_ROWS
 
 PATIENCE = 1800.0  # seconds for reading a site's data; a node that dies is noticed long before
 NOTICE_PATIENCE = 60.0
@@ -265,13 +266,13 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
         raise DataError(answer["error"], code="site-reported-error")
     try:
         sizes = {part: answer["sizes"][part] for part in PARTS}
-        ok = all(type(size) is int and 0 <= size < 2**40 for size in sizes.values()) and sizes["train"] >= 2
+        ok = all(type(size) is int and 0 <= size < MOST_ROWS for size in sizes.values()) and sizes["train"] >= 2
         labels, inputs = answer["labels"], form.preparation.row_schema.shape[0]
         ok = ok and isinstance(answer["digest"], str)
         ok = ok and (answer["changed"] is None or bool(date.fromisoformat(answer["changed"])))
         if labels is not None:
             ok = ok and len(labels) == len(form.classes) and all(type(count) is int for count in labels)
-            ok = ok and min(labels) >= 0 and (private or sum(labels) == sizes["train"]) and max(labels) <= 2**40
+            ok = ok and min(labels) >= 0 and (private or sum(labels) == sizes["train"]) and max(labels) <= MOST_ROWS
         found, fill = answer["moments"], answer["fill"]
         if fill is not None:
             ok = ok and fill.dtype == np.float32 and fill.shape == (inputs,)
