@@ -117,7 +117,7 @@ def test_a_model_is_compared_with_itself() -> None:
     start = Tensors({name: array + 2 for name, array in SENT.items()})
 
     def other(client: str, by: float) -> Reply:
-        task = Task(client, client, "job", {"weights": start}, returns=RETURNS)
+        task = Task(client, client, "job", {"weights": start}, returns={"weights": TensorsLike.of(start, "values")})
         return Reply(task, {"weights": Tensors({n: a + np.float32(by) for n, a in start.items()})}, round=1)
 
     calm = [reply(name, 0.01, 0.01) for name in "abcdefg"]
