@@ -61,6 +61,17 @@ def test_every_page_is_in_the_menu() -> None:
     assert "font: false" in menu, "no fonts from remote hosts"
 
 
+def test_no_page_has_a_place_for_a_figure_that_is_still_missing() -> None:
+    """Such as `@KILLS@`, which is to be replaced by what was measured."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for name in ("docs", "experiments", "examples") for page in (ROOT / name).rglob("*.md")),
+    ]
+    assert len(pages) > 30
+    found = {str(page.relative_to(ROOT)): re.findall(r"@[A-Z][A-Z_]+@", page.read_text("utf-8")) for page in pages}
+    assert {page: words for page, words in found.items() if words} == {}
+
+
 @pytest.mark.deploy
 def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere() -> None:
     done = subprocess.run(

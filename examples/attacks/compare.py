@@ -14,14 +14,16 @@ from typing import Any
 
 import atoll
 
-CLIENTS, ROUNDS, SEEDS = 20, 15, (1, 2)
+CLIENTS, ROUNDS, SEEDS = 20, 15, (1, 2, 3)
 PLAIN: dict[str, Any] = {"client_weights": "rows", "strikes": 0}
 ROBUST: dict[str, Any] = {"models": "trimmed_mean", "trim": 0.25, "clip": 2.0, "fitness": "median"}
 
 
-def errors(robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, workers: int) -> tuple[float, float, int]:
+def errors(
+    robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, workers: int, engine: dict[str, Any]
+) -> tuple[float, float, int]:
     """Test error and told error of the recommended network, and how many replies were rejected."""
-    settings: dict[str, Any] = {"robust": robust, "data": {"clients": CLIENTS}}
+    settings: dict[str, Any] = {"robust": robust, "data": {"clients": CLIENTS}, "engine": engine}
     if rules:
         settings["faults"] = {"rule": rules}
     with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +34,8 @@ def errors(robust: dict[str, Any], rules: list[dict[str, Any]], seed: int, worke
         return found["test"]["test_error"], found["objectives"]["error"], rejected
 
 
-def compare(title: str, *rules: dict[str, Any], workers: int = 0) -> None:
+def compare(title: str, *rules: dict[str, Any], workers: int = 0, **engine: Any) -> None:
+    """Run the four cases with these rules. `engine`: settings of its table, such as a quorum, in all of them."""
     print(f"{title}: {CLIENTS} clients, {ROUNDS} rounds, seeds {SEEDS}")
     cases = {
         "no attack, mean": (PLAIN, []),
@@ -41,7 +44,7 @@ def compare(title: str, *rules: dict[str, Any], workers: int = 0) -> None:
         "attack, robust": (ROBUST, list(rules)),
     }
     for name, (robust, found) in cases.items():
-        results = [errors(robust, found, seed, workers) for seed in SEEDS]
+        results = [errors(robust, found, seed, workers, engine) for seed in SEEDS]
         test, told, rejected = zip(*results, strict=True)
         print(f"  {name:18} test error {_listed(test)}; told {_listed(told)}; rejected replies {rejected}")
         sys.stdout.flush()

@@ -138,6 +138,18 @@ def read_file(path: Path) -> Raw:
         raise ConfigError(f"{path}: not valid TOML: {problem}", code="not-toml") from None
 
 
+def read_faults(path: Path) -> Raw:
+    """The rules of a file for `--faults`, not yet checked."""
+    if not path.exists():
+        raise ConfigError(
+            f"--faults {path}: no such file; give a .toml file with [[rule]] tables", code="no-such-faults-file"
+        )
+    found = read_file(path)
+    if not found:
+        raise ConfigError(f"--faults {path}: it has no [[rule]]; add one, or leave --faults out", code="no-fault-rules")
+    return found
+
+
 def resolve(raw: Raw, complete: bool = False) -> Experiment:
     """Preset and user's tables merged and checked. Wrong values are a `ConfigError` that names the place.
 

@@ -351,6 +351,37 @@ def test_a_run_that_only_the_clients_data_refuse_leaves_no_folder(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_faults_on_purpose_come_from_a_file_and_stay_with_the_run(tmp_path: Path) -> None:
+    rules = tmp_path / "faults.toml"
+    rules.write_text('[[rule]]\nkind = "nan"\nclients = ["client-001"]\n')
+    path = tmp_path / "run"
+    assert run("run", "fedavg", *SHORT, "--faults", rules, "--quiet", "--out", path).code == 0
+    assert run("resume", path, "--rounds", 3, "--quiet").code == 0
+    accounts = json.loads(run("clients", path, "--json").out)["clients"]
+    assert accounts["client-001"]["rejected"] == {"nonfinite": 3} and accounts["client-000"]["used"] > 0
+    shown = " ".join(run("show", path).out.split())
+    assert "client 'client-001'" in shown and "3 were rejected (values that are not finite)" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, ["--faults", "faults.toml", "[no-such-faults-file]"]),
+        ("", ["--faults", "faults.toml", "[[rule]]", "[no-fault-rules]"]),
+        ("[[rules]]", ["faults.rules", "'rule'", "[unknown-setting]"]),
+        ('[[rule]]\nkind = "flipp"', ["'flipp'", "'flip'", "[invalid-setting]"]),
+        ('[[rule]]\nkind = "flip"\nclients = ["x"]', ["'x'", "client-000", "[unknown-client]"]),
+        ('[[rule]]\nkind = "flip"\nclients = 0.1', ["0.1", "3 clients", "[invalid-setting]"]),
+        ('[[rule]]\nkind = "flip"\nfirst = 2\nlast = 1', ["first = 2", "last = 1", "[invalid-setting]"]),
+    ],
+)
+def test_faults_that_cannot_happen_are_one_line(tmp_path: Path, text: str | None, words: list[str]) -> None:
+    if text is not None:
+        (tmp_path / "faults.toml").write_text(text)
+    refused(run("run", "fedavg", *SHORT, "--faults", "faults.toml", "--out", "run", cwd=tmp_path), *words)
+    assert not (tmp_path / "run").exists()
+
+
 def test_fetching_needs_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ATOLL_DATA", raising=False)
     refused(run("datasets", "fetch", "mnist", cwd=tmp_path), "mnist", "--data-dir", "[no-download-folder]")

@@ -104,6 +104,13 @@ def test_a_delay_lasts_and_nothing_is_lost() -> None:
     assert 0.3 <= time.monotonic() - start < 5 and all(reply.ok for reply in found.values())
 
 
+def test_delays_pass_side_by_side() -> None:
+    """Five clients, one of which works at a time: the delay of one does not keep the next from working."""
+    start = time.monotonic()
+    found = exchange(FaultRule(kind="delay", clients=1.0, factor=0.5))
+    assert 0.5 <= time.monotonic() - start < 2 and all(reply.ok for reply in found.values())
+
+
 def test_rules_strike_in_their_rounds_and_by_their_probability() -> None:
     assert exchange(rule("nan", first=2))["bad"].ok and exchange(rule("nan", probability=0.0))["bad"].ok
     assert not exchange(rule("nan", last=1))["bad"].ok
@@ -118,6 +125,14 @@ def test_a_share_of_clients_is_drawn_by_the_seed() -> None:
         struck_clients(FaultRule(kind="nan", clients=["x"]), 0, names, 1)
     with refused(ConfigError, "invalid-setting", "1.5"):
         struck_clients(FaultRule(kind="nan", clients=1.5), 0, names, 1)
+
+
+def test_a_rule_that_strikes_nobody_is_refused() -> None:
+    assert struck_clients(FaultRule(kind="nan", clients=0.0), 0, NAMES, 1) == frozenset()
+    with refused(ConfigError, "invalid-setting", "clients = 0.1", "5 clients", "0.2"):
+        struck_clients(FaultRule(kind="nan", clients=0.1), 0, NAMES, 1)
+    with refused(ConfigError, "invalid-setting", "first = 5", "last = 2"):
+        struck_clients(FaultRule(kind="nan", first=5, last=2), 0, NAMES, 1)
 
 
 def test_a_run_with_faults_of_all_kinds_ends_and_a_resumed_one_meets_the_same(tmp_path: Path) -> None:

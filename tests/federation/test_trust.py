@@ -111,6 +111,20 @@ def test_what_an_exchange_leaves_for_later_ones() -> None:
     assert later.sizes == [1.0] * 18 + [5.0, 2.0]
 
 
+def test_a_model_is_compared_with_itself() -> None:
+    """Two models in one exchange. Where most clients diverge from the start of one, none of them is out of proportion;
+    a single one that does is."""
+    start = Tensors({name: array + 2 for name, array in SENT.items()})
+
+    def other(client: str, by: float) -> Reply:
+        task = Task(client, client, "job", {"weights": start}, returns={"weights": TensorsLike.of(start, "values")})
+        return Reply(task, {"weights": Tensors({n: a + np.float32(by) for n, a in start.items()})}, round=1)
+
+    calm = [reply(name, 0.01, 0.01) for name in "abcdefg"]
+    assert bad([*calm, *(other(name, 1e4) for name in "abc"), other("d", 0.01)]) == {}
+    assert list(bad([*calm, *(other(name, 0.01) for name in "abc"), other("d", 1e4)])) == ["d"]
+
+
 def test_two_clients_a_round_are_held_to_what_was_usual_before_also_after_a_pause(tmp_path: Path) -> None:
     """Two of five train in a round. From round 4 on one client sends updates a thousand times as long, about 30: they
     are rejected for those of rounds 1 to 3, of which a resumed run knows."""

@@ -155,6 +155,8 @@ def _threes(names: list[str]) -> list[tuple[str, str, str]]:
         ("fedavg", {"confirm": True}, ["robust.confirm", "fedavg"]),
         ("fedavg", {"guests": 0.1}, ["robust.guests = 0.1", "fedavg"]),
         ("moefl", {"confirm": True}, ["robust.confirm", "moefl.fitness"]),
+        ("nevofed", {"models": "median"}, ["robust.models = 'median'", "nevofed averages no models"]),
+        ("nevofed", {"clip": 2.0}, ["robust.clip = 2.0", "nevofed averages no models"]),
     ],
 )
 def test_what_cannot_be_confirmed_is_refused(

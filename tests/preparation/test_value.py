@@ -16,7 +16,7 @@ from atoll.core.messages import Tensors
 from atoll.data import Federated
 from atoll.errors import DataError, RunDamaged
 from atoll.export.graph import PreparedRows
-from atoll.preparation.answers import network_input
+from atoll.preparation.answers import Answers, network_input
 from atoll.preparation.images import read_png
 from atoll.preparation.tables import RowError
 from atoll.preparation.value import ImageForm, Preparation, RawColumn, Statistics, expanded, of_images, of_table, parse
@@ -209,3 +209,12 @@ def test_an_image_form_of_another_range() -> None:
     form = ImageForm(channels=1, height=1, width=2, dtype="float32", largest=16.0)
     preparation = Preparation(kind="image", image=form, classes=["a", "b"])
     assert prepared(np.array([[[8.0, 16.0]]]), preparation) == [[[[0.5, 1.0]]]]
+
+
+def test_answers_in_a_file_are_no_formulas(tmp_path: Path) -> None:
+    """A name that a spreadsheet would calculate gets an apostrophe; a number stays one."""
+    classes = ("=1+1", "-2", "@cmd")
+    answers = Answers(["=1+1", "-2"], np.eye(3)[:2], classes, "probabilities", ["+a.csv", "b.csv"])
+    answers.write(tmp_path / "answers.csv")
+    lines = (tmp_path / "answers.csv").read_text().splitlines()
+    assert lines == ["row,class,'=1+1,-2,'@cmd", "'+a.csv,'=1+1,1,0,0", "b.csv,-2,0,1,0"]

@@ -113,11 +113,20 @@ def test_a_symbolic_link_is_not_written_through(tmp_path: Path) -> None:
     with refused(RunDirectoryError, "run-is-a-link", tmp_path / "link"):
         atoll.search("fedavg", DATA, out=tmp_path / "link", **SHORT)
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    begin(tmp_path / "run", 1)
-    (tmp_path / "run" / "events.jsonl").rename(tmp_path / "elsewhere" / "events.jsonl")
-    (tmp_path / "run" / "events.jsonl").symlink_to(tmp_path / "elsewhere" / "events.jsonl")
-    with refused(RunDirectoryError, "run-is-a-link", "events.jsonl"):
-        atoll.resume(tmp_path / "run", data=DATA)
+
+
+def test_a_link_in_place_of_a_folder_or_of_a_file_that_grows_is_refused(tmp_path: Path) -> None:
+    path, away = tmp_path / "run", tmp_path / "away"
+    begin(path, 1, deadline=1000)  # with a journal
+    (path / "privacy.jsonl").touch()
+    (segment, *_) = sorted((path / "journal").iterdir())
+    for place in ("models", "checkpoints", "journal", "events.jsonl", "privacy.jsonl", f"journal/{segment.name}"):
+        (path / place).rename(away)
+        (path / place).symlink_to(away)
+        with refused(RunDirectoryError, "run-is-a-link", path / place):
+            atoll.resume(path, data=DATA)
+        (path / place).unlink()
+        away.rename(path / place)
 
 
 def noticed(path: Path) -> bool:

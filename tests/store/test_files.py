@@ -40,6 +40,17 @@ def test_the_content_is_on_the_disk_before_the_name(tmp_path: Path, monkeypatch:
     assert calls == ["fsync", "replace", "fsync"]  # file, name, folder
 
 
+def test_a_link_in_place_of_the_file_or_of_its_temporary_one_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"content")
+    for name in ("file", ".file.new"):
+        (tmp_path / name).symlink_to(precious)
+        replace_file(tmp_path / "file", b"new")
+        assert not (tmp_path / "file").is_symlink() and (tmp_path / "file").read_bytes() == b"new"
+        (tmp_path / "file").unlink()
+    assert precious.read_bytes() == b"content"
+
+
 def test_only_our_own_leftovers_are_swept(tmp_path: Path) -> None:
     for name in (".file.new", "file.new", ".hidden", "file"):
         (tmp_path / name).touch()

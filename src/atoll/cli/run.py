@@ -59,7 +59,7 @@ def run(
     settings: Settings = None,
 ) -> None:
     """Start a run from an experiment file, or from a method and data."""
-    from atoll.config import read_file, resolve
+    from atoll.config import read_faults, resolve
     from atoll.run.assemble import assemble
 
     options = {
@@ -74,7 +74,7 @@ def run(
         "engine.ray_address": ray_address,
         "engine.federation": None if federation is None else str(federation.resolve()),
         "engine.device": device,
-        "faults": None if faults is None else read_file(faults),
+        "faults": None if faults is None else read_faults(faults),
     }
     experiment = resolve(assemble(target, options, settings or []))
     if estimate:

@@ -75,7 +75,13 @@ class FaultSettings(BaseModel):
 
 
 def struck_clients(rule: FaultRule, number: int, names: Sequence[str], seed: int) -> frozenset[str]:
-    """The clients that a rule strikes: those it names, or a share of all, drawn by the seed."""
+    """The clients that a rule strikes: those it names, or a share of all, drawn by the seed. A rule that strikes nobody
+    is refused: a run without faults must not pass for one that stood them."""
+    if rule.last is not None and rule.last < rule.first:
+        raise ConfigError(
+            f"faults: first = {rule.first}, last = {rule.last}: no round is in between; give a later `last`",
+            code="invalid-setting",
+        )
     if isinstance(rule.clients, list):
         for name in rule.clients:
             if name not in names:
@@ -84,6 +90,12 @@ def struck_clients(rule: FaultRule, number: int, names: Sequence[str], seed: int
     if not 0 <= rule.clients <= 1:
         raise ConfigError(f"faults: clients = {rule.clients}: must be a share from 0 to 1", code="invalid-setting")
     count = round(rule.clients * len(names))
+    if rule.clients and not count:
+        raise ConfigError(
+            f"faults: clients = {rule.clients}: of {len(names)} clients that is none; give {1 / len(names):.2g} or "
+            "more, or a list of names",
+            code="invalid-setting",
+        )
     return frozenset(stream(seed, "faults", number).choice(sorted(names), count, replace=False).tolist())
 
 
@@ -91,8 +103,7 @@ class InjectedFaults(Transport):
     """A transport whose clients have these faults."""
 
     def __init__(self, inner: Transport, settings: FaultSettings, names: Sequence[str], seed: int) -> None:
-        self.inner, self.window = inner, inner.window
-        self.queue, self.replies = inner.queue, inner.replies
+        self.inner, self.queue, self.replies = inner, inner.queue, inner.replies
         self._seed = seed
         self._rules = [
             (number, rule, struck_clients(rule, number, names, seed)) for number, rule in enumerate(settings.rule)
@@ -100,6 +111,11 @@ class InjectedFaults(Transport):
         self._refuse_own_crash(settings)
         self._envelopes: dict[int, Envelope] = {}
         self._held: list[tuple[float, Outcome]] = []  # outcomes that come later, by the machine's clock
+
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        """A reply that is delayed keeps no other client from working."""
+        return self.inner.window + len(self._held)
 
     def _refuse_own_crash(self, settings: FaultSettings) -> None:
         from atoll.federation.local import SerialTransport
@@ -125,11 +141,12 @@ class InjectedFaults(Transport):
             left = max(0.0, min(due for due, _ in self._held) - time.monotonic())
             timeout = left if timeout is None else min(left, timeout)
         started = time.monotonic()
-        for outcome in self.inner.poll(timeout):
+        found = self.inner.poll(timeout)
+        for outcome in found:
             self._strike(outcome)
         now = time.monotonic()
         ready = [outcome for due, outcome in self._held if due <= now]
-        if not ready and self._held and timeout is not None:
+        if not ready and not found and self._held and timeout is not None:
             time.sleep(max(0.0, timeout - (now - started)))  # a serial transport returns at once
         self._held = [(due, outcome) for due, outcome in self._held if due > now]
         return ready

@@ -329,9 +329,16 @@ def _refuse_unconfirmed(experiment: Experiment) -> None:
             "leave it out",
             code="inapplicable-setting",
         )
-    if experiment.robust.guests < 1 and method.name != "nevofed":
+    robust = experiment.robust
+    if method.name == "nevofed" and not robust.averaging.plain:
+        setting = f"clip = {robust.clip}" if robust.models == "mean" else f"models = {robust.models!r}"
         raise ConfigError(
-            f"robust.guests = {experiment.robust.guests}: no networks visit clients in {method.name}; leave it out",
+            f"robust.{setting}: nevofed averages no models; leave it out, and use robust.fitness, confirm or guests",
+            code="inapplicable-setting",
+        )
+    if robust.guests < 1 and method.name != "nevofed":
+        raise ConfigError(
+            f"robust.guests = {robust.guests}: no networks visit clients in {method.name}; leave it out",
             code="inapplicable-setting",
         )
 

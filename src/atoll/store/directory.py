@@ -227,12 +227,13 @@ def reconfigured(path: Path) -> dict[str, str]:
 
 
 def _refuse_links(path: Path) -> None:
-    """Nothing is written through a symbolic link in place of a run directory or of one of its folders or files, or to a
-    pipe or device in place of the log."""
+    """Nothing is written through a symbolic link in place of a run directory, of one of its folders or of a file that
+    grows, or to a pipe or device in place of the log. Other files are replaced, and with them a link."""
     log = path / "events.jsonl"
     if log.exists() and not log.is_symlink() and not log.is_file():
         raise RunDamaged(f"{log}: it is no ordinary file; restore it from a copy", code="file-unreadable")
-    for place in (path, *(path / name for name in ("models", "checkpoints", "journal", "events.jsonl"))):
+    names = ("models", "checkpoints", "journal", "events.jsonl", "privacy.jsonl")
+    for place in (path, *(path / name for name in names), *(path / "journal").glob("*.journal")):
         if place.is_symlink():
             raise RunDirectoryError(
                 f"{place}: it is a symbolic link, which a run does not write through; name the folder itself",

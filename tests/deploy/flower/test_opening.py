@@ -17,7 +17,7 @@ from atoll.deploy.control import status
 from atoll.deploy.create import create_federation
 from atoll.deploy.flower.engine import on_grid
 from atoll.deploy.flower.frames import content, frame_of
-from atoll.deploy.flower.messages import HELLO, TASK
+from atoll.deploy.flower.messages import HELLO, PREPARE, TASK
 from atoll.errors import SiteError
 from atoll.run import launch
 from deploy.flower.thread_grid import Handler, ThreadGrid
@@ -43,8 +43,10 @@ def changing(handle: Handler, kind: str, change: Change) -> Handler:
 class OneLies:
     """Three sites, one of which changes its answers; `least` of them must participate."""
 
-    def __init__(self, root: Path, kind: str, change: Change, liar: str = "west", least: int = 3) -> None:
-        self.sites, self.grid, self.least = ThreeSites(root / "sites"), ThreadGrid(), least
+    def __init__(
+        self, root: Path, kind: str, change: Change, liar: str = "west", least: int = 3, images: bool = False
+    ) -> None:
+        self.sites, self.grid, self.least = ThreeSites(root / "sites", images=images), ThreadGrid(), least
         self.layout = create_federation(root / "federation", NAMES, "localhost", 9443)
         for name in NAMES:
             handle = self.sites.handler(name)
@@ -80,3 +82,48 @@ def test_text_that_no_file_can_hold_ends_no_start(tmp_path: Path, change: dict[s
         launch.start(found.experiment(), tmp_path / "run", open_engine=on_grid(found.grid))
     assert str(caught.value).isprintable() and len(str(caught.value)) < 5000
     assert len(str([site for site in status(found.layout).sites if site.name == "west"])) < 6000
+
+
+def moments(answer: Payload, **changed: Any) -> Payload:
+    return answer | {"moments": answer["moments"] | changed}
+
+
+def sizes(answer: Payload, **changed: Any) -> Payload:
+    return answer | {"sizes": answer["sizes"] | changed}
+
+
+IMPOSSIBLE: list[Change] = [
+    lambda answer: moments(answer, count=10**400),
+    lambda answer: moments(answer, count=2 * answer["moments"]["count"]),
+    lambda answer: moments(answer, count=answer["moments"]["count"] << 40),
+    lambda answer: moments(answer, mean=np.full_like(answer["moments"]["mean"], 1e300)),
+    lambda answer: moments(answer, squares=-answer["moments"]["squares"]),
+    lambda answer: moments(answer, squares=answer["moments"]["squares"][:-1]),
+    lambda answer: answer | {"moments": [1]},
+    lambda answer: sizes(answer, train=10**400),
+    lambda answer: sizes(answer, train=2 * answer["sizes"]["train"]),
+    lambda answer: answer | {"labels": [10**6] * 3},
+]
+
+
+def test_numbers_that_no_rows_can_give_leave_a_site_out(tmp_path: Path) -> None:
+    """A site cannot claim more values than its rows have, to own the scaling of all."""
+    changes = iter(IMPOSSIBLE)
+    found = OneLies(tmp_path, PREPARE, lambda answer: next(changes)(answer))
+    for number in range(len(IMPOSSIBLE)):
+        with refused(SiteError, "too-few-sites", "2 of 3", "site 'west': what it reports of its prepared data"):
+            launch.start(found.experiment(), tmp_path / str(number), open_engine=on_grid(found.grid))
+    assert list(changes) == []
+
+
+def test_images_are_scaled_by_as_many_values_as_they_have_pixels(tmp_path: Path) -> None:
+    """The check of the numbers lets honest sites with images begin."""
+    seen: list[int] = []
+
+    def noted(answer: Payload) -> Payload:
+        seen.append(answer["moments"]["count"] // answer["sizes"]["train"])
+        return answer
+
+    found = OneLies(tmp_path, PREPARE, noted, images=True)
+    experiment = found.experiment(data={"scale": "federated"})
+    assert launch.start(experiment, tmp_path / "run", open_engine=on_grid(found.grid)).finished and seen == [64]

@@ -12,6 +12,7 @@ text on both sides; whether the run begins without it is the user's decision (`e
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -279,9 +280,9 @@ def _checked_preparation(answer: Payload, form: Agreement, first: Payload | None
             ok = ok and bool(np.isfinite(fill).all())
         if found is not None:
             arrays = (found["mean"], found["squares"])
-            # Images count each pixel of a channel, so a multiple of the rows.
-            ok = ok and type(found["count"]) is int and 0 < found["count"] < 2**60
-            ok = ok and found["count"] % sizes["train"] == 0
+            # Images count each pixel of a channel.
+            values = sizes["train"] * math.prod(form.preparation.row_schema.shape[1:])
+            ok = ok and type(found["count"]) is int and found["count"] == values
             ok = ok and all(one.dtype == np.float64 and one.shape == (inputs,) for one in arrays)
             ok = ok and all(bool(np.isfinite(one).all()) for one in arrays) and bool((arrays[1] >= 0).all())
             ok = ok and bool((np.abs(arrays[0]) < 1e30).all() and (arrays[1] / found["count"] < 1e60).all())
