@@ -86,7 +86,8 @@ def trained(method: str, settings: dict[str, Any]) -> list[Task]:
         return [task for task in federation.tasks if task.job.endswith(":train")]
     script = Script([client("a"), client("b")])
     if method == "offline":
-        offline = Offline(OfflineConfig(rounds=2, generations=1, population=2, widths=[2, 2], stem=2, **settings), SCHEMA)
+        own_settings = {"rounds": 2, "generations": 1, "population": 2, "widths": [2, 2], "stem": 2, **settings}
+        offline = Offline(OfflineConfig(**own_settings), SCHEMA)
         then = OfflineState(0, [[1, 1], [0, 1]], [], {})
         for number in (1, 2):
             script.begin(number)
