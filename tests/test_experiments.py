@@ -38,6 +38,16 @@ def test_its_settings_resolve(file: Path) -> None:
         assert resolve(of_method(raw, method)).method == method
 
 
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.parent.name in ("moefl", "realtime")], ids=lambda file: file.stem
+)
+def test_a_search_says_how_it_ends(file: Path) -> None:
+    """So that a preset that changes does not change what was measured."""
+    raw = read_file(file)
+    if raw["method"] in ("moefl", "realtime") and raw.get("preset") != "paper":
+        assert "finish" in raw[raw["method"]]
+
+
 # -- the commands of the READMEs ---------------------------------------------------------------------------------------
 
 READMES = sorted(FOLDER.glob("*/README.md"))
