@@ -199,9 +199,9 @@ class NEvoFedConfig(MethodConfig):
         connected = {"full": settings.inputs, "unconnected": 0}.get(settings.start, 1)
         if connected * settings.outputs > settings.max_connections:
             raise ConfigError(
-                f"nevofed.start = {settings.start!r}: {connected} inputs and {settings.outputs} outputs make "
-                f"{connected * settings.outputs} connections, more than max_connections = "
-                f"{settings.max_connections}; raise it",
+                f"nevofed.start = {settings.start!r}: a network starts with {connected} x {settings.outputs} = "
+                f"{connected * settings.outputs} connections, more than max_connections = {settings.max_connections}; "
+                "raise it",
                 code="too-many-connections",
             )
         return settings
