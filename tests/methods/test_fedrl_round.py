@@ -68,6 +68,23 @@ def test_an_accuracy_is_of_the_rows_that_a_client_has() -> None:
     ] == pytest.approx(0.2)
 
 
+def test_a_reward_may_be_of_another_objective() -> None:
+    """Of nine rows of one class and one of the other 9 and 0 are right, or 8 and 1: the accuracy is 0.9 for both, the
+    balanced accuracy 0.5 and (8/9 + 1) / 2."""
+    confusions = {"one": np.array([[9, 0], [1, 0]]), "two": np.array([[8, 1], [0, 1]])}
+    plain = answering({"one": 0.0, "two": 0.0}, {"one": 0, "two": 0})
+
+    def answer(task: Task) -> Payload:
+        assert task.payload["confusion"] is True
+        return {"gradient": plain(task)["gradient"], "confusion": confusions[task.client]}
+
+    federation = LateFederation(["one", "two"], answer, SCHEMA)
+    after, metrics = play(make(objective="balanced_error"), federation)
+    mean = (0.5 + (8 / 9 + 1) / 2) / 2
+    assert metrics["accuracy"] == pytest.approx(mean)
+    assert after.baseline == pytest.approx(0.99 * mean + 0.01 * 0.5)
+
+
 def test_the_warm_up_leaves_the_policy_alone() -> None:
     method, federation = make(warmup=1), federation_of({"one": 2.0, "two": 4.0}, {"one": 2, "two": 6})
     before = method.init(federation, stream(1, "init"))

@@ -238,6 +238,7 @@ def test_a_genome_beyond_the_limits_cannot_be_bred() -> None:
             "too-many-connections",
             ["nevofed.start = 'full'", "max_connections = 3"],
         ),
+        ({"max_connections": 2}, "too-many-connections", ["3 connections", "max_connections = 2"]),
     ],
 )
 def test_settings_that_do_not_fit_are_said_in_one_line(settings: dict[str, Any], code: str, named: list[str]) -> None:

@@ -82,6 +82,14 @@ def test_a_row_for_each_pick_and_each_rival(tmp_path: Path) -> None:
     assert "| clients won | 1 | 0 | 1 |" in text
 
 
+def test_of_several_names_of_a_network_knee_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    """As moefl names two networks after its closing phase."""
+    high = candidate("best", 0.1, {}, ["high", "high1"])
+    small = candidate("small", 0.2, {}, ["high2", "knee", "knee1", "knee2"])
+    write_run(tmp_path / "found" / "seed-1", "moefl", 1, high, small)
+    assert [row.name for row in compare_runs([tmp_path / "found"]).rows] == ["found high", "found knee"]
+
+
 def test_what_sparse_networks_execute_stands_beside_their_connections(tmp_path: Path) -> None:
     sparse, dense = (candidate(name, 0.1, {}, ["high"]) for name in ("sparse", "dense"))
     macs = dense["objectives"]["macs"]

@@ -196,11 +196,12 @@ class NEvoFedConfig(MethodConfig):
         settings = NeatSettings(
             inputs=math.prod(schema.shape) // self.steps, outputs=reading.outputs, recurrent=reading.recurrent, **values
         )
-        if settings.start == "full" and settings.inputs * settings.outputs > settings.max_connections:
+        connected = {"full": settings.inputs, "unconnected": 0}.get(settings.start, 1)
+        if connected * settings.outputs > settings.max_connections:
             raise ConfigError(
-                f"nevofed.start = 'full': {settings.inputs} inputs and {settings.outputs} outputs make "
-                f"{settings.inputs * settings.outputs} connections, more than max_connections = "
-                f"{settings.max_connections}; raise it",
+                f"nevofed.start = {settings.start!r}: a network starts with {connected} x {settings.outputs} = "
+                f"{connected * settings.outputs} connections, more than max_connections = {settings.max_connections}; "
+                "raise it",
                 code="too-many-connections",
             )
         return settings

@@ -227,11 +227,11 @@ def _groups_in(folder: Path) -> dict[str, list[Run]]:
 
 
 def _rows(group: str, runs: Sequence[Run]) -> list[Row]:
-    """One row per pick, the recommended one first. A pick that is the network of an earlier row in each of its runs has
-    no row of its own."""
+    """One row per pick: the recommended one, High and Knee, the others. A pick that is the network of an earlier row in
+    each of its runs has no row of its own."""
     picked = [_picked(run) for run in runs]
     names = list(dict.fromkeys(pick for own in picked for pick in own))
-    names.sort(key=lambda pick: pick != runs[0].recommended)
+    names.sort(key=lambda pick: (pick != runs[0].recommended, pick not in ("high", "knee")))
     found_rows: list[Row] = []
     shown: list[set[tuple[int, str]]] = []  # of each row, the network of every run
     for name in names:
