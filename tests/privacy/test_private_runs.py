@@ -102,9 +102,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", [1, 4])
-def test_a_kill_within_a_round_spends_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: int
-) -> None:
+def test_a_kill_within_a_round_spends_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: int) -> None:
     """Some tasks of the round were done, all were charged: doing them again is the same work with the same noise."""
     from atoll.federation import local
 
