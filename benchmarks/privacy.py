@@ -1,6 +1,6 @@
 """A private training step against a plain one, per network: DP-SGD with torch.func and with Opacus.
 
-    python benchmarks/privacy.py [--batch 50] [--repetitions 5]
+    python benchmarks/privacy.py [--batch 50] [--repetitions 5] [--only cells]
 
 Both train with the same number of rows per step (Poisson batches have this number on average). Times are processor time
 of one thread, taken in turns; what counts is the ratio of the medians. Opacus computes the gradients of rows only, no
@@ -55,11 +55,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--batch", type=int, default=50)
     options.add_argument("--repetitions", type=int, default=5)
+    options.add_argument("--only", default="", metavar="TEXT", help="networks whose name has this text")
     given = options.parse_args()
     single_thread()
     warnings.simplefilter("ignore")
     print("| network | plain, ms | private, times plain | Opacus, times plain |\n|---|---|---|---|")
     for name, arch in NETWORKS.items():
+        if given.only not in name:
+            continue
         contestants = steps({**IMAGE, **arch}, given.batch)
         found: dict[str, list[float]] = {kind: [] for kind in contestants}
         for kind, run in list(contestants.items()):

@@ -6,13 +6,14 @@ Members are training rows of the run's clients, the others are rows of the offic
 attacker says "member" if the loss of a row is below a threshold, and gets the best threshold there is, so the advantage
 (true positive rate minus false positive rate) is an upper bound for this attack. It is 0 for guessing and 1 for
 certainty. Differential privacy bounds the advantage of every attack by the last column: (e^epsilon - 1 + 2 delta) /
-(e^epsilon + 1).
+(e^epsilon + 1). Runs that are not finished are named and left out.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch.nn import functional
 
 from atoll.config import read_file, resolve
 from atoll.data import load as load_data
+from atoll.errors import AtollError
 from atoll.run.reader import Run, load
 
 
@@ -43,9 +45,8 @@ def bound(epsilon: float, delta: float) -> float:
     return (math.exp(epsilon) - 1 + 2 * delta) / (math.exp(epsilon) + 1)
 
 
-def attacked(path: Path) -> str:
-    run = load(path)
-    experiment = resolve(read_file(path / "config.toml"), complete=True)
+def attacked(run: Run) -> str:
+    experiment = resolve(read_file(run.path / "config.toml"), complete=True)
     data = load_data(experiment.data, experiment.seed)
     clients, holders, _ = data.holders()
     inside = [data.client(name).part("train") for name in clients]
@@ -57,10 +58,21 @@ def attacked(path: Path) -> str:
     limit = 1.0 if epsilon is None else bound(epsilon, run.result["privacy"]["delta"])
     test = run.candidate(run.recommended)["test"]["test_error"]
     spent = "none" if epsilon is None else f"{epsilon:.2f}"
-    return f"{path.name:24s} {spent:>8s} {test:11.4f} {advantage(members, others):10.4f} {limit:7.4f}"
+    return f"{run.path.name:24s} {spent:>8s} {test:11.4f} {advantage(members, others):10.4f} {limit:7.4f}"
+
+
+def main(names: Sequence[str]) -> None:
+    try:
+        runs = [load(Path(name)) for name in names]
+    except AtollError as problem:
+        sys.exit(str(problem))
+    print(f"{'run':24s} {'epsilon':>8s} {'test error':>11s} {'advantage':>10s} {'bound':>7s}")
+    for run in runs:
+        if run.finished:
+            print(attacked(run), flush=True)
+        else:
+            print(f"{run.path}: not finished, left out", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    print(f"{'run':24s} {'epsilon':>8s} {'test error':>11s} {'advantage':>10s} {'bound':>7s}")
-    for name in sys.argv[1:]:
-        print(attacked(Path(name)), flush=True)
+    main(sys.argv[1:])

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from atoll.errors import AtollError
 from atoll.run.reader import Run, load
 
 NONE = math.inf  # the epsilon of a run without [privacy]
@@ -104,7 +105,10 @@ def budget(epsilon: float) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    runs = [load(Path(name)) for name in names]
+    try:
+        runs = [load(Path(name)) for name in names]
+    except AtollError as problem:
+        sys.exit(str(problem))
     for run in runs:
         if not run.finished:
             print(f"{run.path}: not finished, left out", file=sys.stderr)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -59,3 +62,10 @@ def test_the_bound_of_every_advantage() -> None:
     assert membership.bound(1.0, 0.0) == pytest.approx(2 * 0.731059 - 1, abs=1e-6)
     assert membership.bound(0.0, 0.25) == pytest.approx(0.25)
     assert membership.bound(1.0, 1e-3) - membership.bound(1.0, 0.0) == pytest.approx(2e-3 / 3.71828, rel=1e-4)
+
+
+@pytest.mark.parametrize("main", [table.main, membership.main], ids=["table", "membership"])
+def test_a_run_that_is_missing_is_named_in_one_line(tmp_path: Path, main: Callable[[Sequence[str]], None]) -> None:
+    with pytest.raises(SystemExit, match="none: not a run directory") as problem:
+        main([str(tmp_path / "runs/none")])
+    assert "\n" not in str(problem.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
 import pytest
 from scipy.special import ndtr
 
@@ -32,6 +33,25 @@ def test_some_of_the_grid(noise: float, rate: float, times: int) -> None:
     prv.history = [(noise, rate, times)]
     own = part_epsilon({("train", noise, rate): times}, "train", 1e-5)
     assert own == pytest.approx(prv.get_epsilon(1e-5, eps_error=0.001), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        {(1.117, 0.05): 820, (10.0, 1.0): 1},  # rows per class, then trainings
+        {(3.0, 0.1): 200, (8.0, 1.0): 10},  # alphas and counts
+        {(1.27, 0.05): 600, (2.0, 0.1): 60},  # a search, then other batches
+    ],
+)
+def test_a_sum_of_several_kinds(events: dict[tuple[float, float], int]) -> None:
+    """What is spent of one part of a client's rows is seldom of one kind."""
+    prv = pytest.importorskip("opacus.accountants").PRVAccountant()
+    prv.history = [(noise, rate, times) for (noise, rate), times in events.items()]
+    own = sum_epsilon(events, 1e-5)
+    with np.errstate(divide="ignore"):  # Opacus takes the logarithm of 0 where every row takes part
+        other = prv.get_epsilon(1e-5, eps_error=0.002 * own, delta_error=1e-8)
+    assert own == pytest.approx(other, rel=0.01)
+    assert own > max(sum_epsilon({place: times}, 1e-5) for place, times in events.items())
 
 
 def test_coarse_losses_are_a_bound_and_close(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,30 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     assert (tmp_path / "run/privacy.jsonl").read_bytes() == (tmp_path / "whole/privacy.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("task", [1, 4])
+def test_a_kill_within_a_round_spends_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: int) -> None:
+    """Some tasks of the round were done, all were charged: doing them again is the same work with the same noise."""
+    from atoll.federation import local
+
+    whole = started(tmp_path / "whole", "fedavg", table(), FEDAVG, GIVEN)
+    begin, begun = local.SerialTransport.start, iter(range(99))
+
+    def mortal(self: Any, envelope: Any) -> None:
+        if next(begun) == task:
+            raise Killed
+        begin(self, envelope)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(local.SerialTransport, "start", mortal)
+        started(tmp_path / "run", "fedavg", table(), FEDAVG, GIVEN)
+    killed = (tmp_path / "run/privacy.jsonl").read_bytes()
+    assert len(killed.splitlines()) == (3 if task == 1 else 6)  # three clients, in each round
+    again = launch.resume(tmp_path / "run", data=table())
+    assert weights(again) == weights(whole) and again.result["privacy"] == whole.result["privacy"]
+    account = (tmp_path / "run/privacy.jsonl").read_bytes()
+    assert account == (tmp_path / "whole/privacy.jsonl").read_bytes() and account.startswith(killed)
+
+
 def test_a_paused_run_notices_lines_that_are_missing_at_the_end(tmp_path: Path) -> None:
     path, asked = tmp_path / "run", iter([False, True])
     raw = {"method": "fedavg", "data": {"name": launch.IN_MEMORY}, "fedavg": FEDAVG, "privacy": GIVEN}

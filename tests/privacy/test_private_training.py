@@ -107,6 +107,14 @@ def test_without_clipping_it_is_the_gradient(arch: dict[str, Any]) -> None:
     np.testing.assert_allclose(gradient_sum(arch, x, y, 1e6), expected, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("arch", [TABLE, IMAGES], ids=["mlp", "cnn"])
+def test_all_rows_of_a_large_batch_count_once(arch: dict[str, Any]) -> None:
+    """They are computed in several chunks, of which the last one is smaller."""
+    x, y = rows(arch, 2 * private.CHUNK + 5)
+    each = sum(gradient_sum(arch, x[place : place + 1], y[place : place + 1], 0.5) for place in range(len(y)))
+    np.testing.assert_allclose(gradient_sum(arch, x, y, 0.5), each, rtol=1e-3, atol=1e-3)
+
+
 def test_the_fast_path_of_perceptrons_is_the_general_one() -> None:
     x, y = rows(TABLE)
     weights = spaces.initial(TABLE, stream(1, "start"))

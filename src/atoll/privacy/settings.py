@@ -30,6 +30,7 @@ SIMULATED = (
 )
 AT_SITES = (
     "the kind of problem, if a site's rows cannot be used, and the day on which its files were found to be changed",
+    "a server that chooses noise and rates of later tasks by earlier replies: sums are of tasks chosen beforehand",
     "a site's noise generator is seeded with 32 bytes from the operating system, but not made for cryptography",
 )
 

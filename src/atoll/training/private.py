@@ -3,7 +3,7 @@
 In each step every row takes part with the same probability, its gradient is clipped to a length, noise is added to the
 sum, and the sum is divided by the expected number of rows. All else (momentum, weight decay, the proximal term, masks)
 uses the noisy sum only, so it costs no privacy. Gradients of rows come from torch.func, which was faster than Opacus
-for five of six networks (benchmarks/privacy.py).
+for seven of nine networks (benchmarks/privacy.py).
 """
 
 from __future__ import annotations
