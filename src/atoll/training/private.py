@@ -34,10 +34,7 @@ from atoll.training.batches import Rows
 from atoll.training.networks import load, values
 from atoll.training.sgd import NO_AUGMENTATION, TrainSettings, clip_norm
 
-# Rows whose gradients are in memory at once. A small network takes more, since each pass has a cost of its own; for a
-# larger one their activations would leave the cache.
-FEWEST_ROWS, MOST_ROWS = 64, 256
-GRADIENTS = 2**18  # numbers
+CHUNK = 64  # rows whose gradients are in memory at once
 
 # Modules that compute every row by itself. Others are refused: one that mixes rows would break the promise silently.
 ROW_BY_ROW = {
@@ -189,8 +186,6 @@ class NoisyGradients:
         self._parameters, self._rows, self._private, self._augment = parameters, rows, private, augment
         names, own = list(parameters), list(parameters.values())
         whole = len(own) == sum(1 for _ in module.parameters())
-        size = sum(parameter.numel() for parameter in own)
-        self._at_once = min(MOST_ROWS, max(FEWEST_ROWS, GRADIENTS // size))
         self._clipped: ClippedSum
         if isinstance(module, Perceptron) and whole and key is None:
             self._clipped = _PerceptronSum(module, {id(one): place for place, one in enumerate(own)}, private.clip)
@@ -202,8 +197,8 @@ class NoisyGradients:
         private, rows = self._private, self._rows
         taken = np.flatnonzero(rng.random(len(rows)) < private.rate)
         gradients = [torch.zeros_like(parameter.detach()) for parameter in self._parameters.values()]
-        for first in range(0, len(taken), self._at_once):
-            index = torch.from_numpy(taken[first : first + self._at_once]).to(rows.x.device)
+        for first in range(0, len(taken), CHUNK):
+            index = torch.from_numpy(taken[first : first + CHUNK]).to(rows.x.device)
             inputs, labels = rows.take(index)
             torch._foreach_add_(gradients, self._clipped(self._augment(inputs, rng), labels))
         for _, own in sorted(zip(self._parameters, gradients, strict=True), key=lambda item: item[0]):
