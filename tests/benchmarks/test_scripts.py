@@ -41,4 +41,9 @@ def test_an_exchange_begins_when_no_task_is_out(monkeypatch: pytest.MonkeyPatch,
         node: [{"message": "task", "round": number} for number in rounds] for node, rounds in ((1, "112"), (2, "12"))
     }
     assert looking.exchanges(log) == {"1": 1, "2": 2}
-    assert overhead.by_exchanges({"2": 7.0, "3": 9.0}, {"2": 2, "3": 2}) == "exchanges of a round: 2 in 2: 8.00 s"
+    exchanges = overhead.by_exchanges({"2": 7.0, "3": 9.0, "4": 20.0}, {"2": 2, "3": 2, "4": 3})
+    assert overhead.in_words(exchanges) == "2 in 2: 8.00 s, 3 in 1: 20.00 s"
+    there = overhead.Measured(8.0, 19.61, 4.0, exchanges)
+    row = overhead.row_of("realtime", there, overhead.Measured(1.3), None)
+    assert row.count("|") == len(overhead.COLUMNS) + 1 and "at most 12 s with 2: met (8.00 s) |" in row
+    assert "2 in 2 of the rounds, 3 in 1 of the rounds | 8.00 s (1.300 s) | 19.6 s | 4.0 |" in row
