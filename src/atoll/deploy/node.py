@@ -27,6 +27,7 @@ from atoll.training.determinism import ENVIRONMENT
 BEAT = 0.2
 LOOK = 15.0  # seconds between checks whether the server can be reached
 FULL = 50_000_000  # bytes; a disk with fewer free is reported
+RESTART = 5.0  # seconds before a node that ended is started again; longer each time
 AGAIN = 10.0  # seconds between attempts to reach a server that does not answer
 # What is seen of a server while it or a proxy before it is starting.
 STARTING = frozenset({"server-unreachable", "tls-failed", "not-our-server"})
@@ -58,7 +59,7 @@ def run_node(
             return
         environment = flower_environment(bundle.work / "flower")
         own_executor = executor.install(bundle.work / "programs", environment)
-        part = Part("node", lambda: command(bundle), own_executor, bundle.work, bundle.log, first_pause=5.0)
+        part = Part("node", lambda: command(bundle), own_executor, bundle.work, bundle.log, first_pause=RESTART)
         own = worker_command(bundle, data)
         worker = Part("worker", lambda: own, environment | ENVIRONMENT, bundle.work, bundle.log, first_pause=0.2)
         try:
