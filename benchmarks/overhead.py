@@ -284,17 +284,18 @@ class Looking:
         link.close()
 
     def exchanges(self, logs: dict[int, list[dict[str, Any]]]) -> Counter[int]:
-        """Of each round, from the logs of all nodes. One begins with a task that is sent when no other is out."""
+        """Of each round, from the logs of all nodes. One begins with a task that is sent when no other is out: until
+        its reply was last seen, or until the site had done it where the reply was fetched between two looks."""
         tasks = [
-            (self.sent[name][1], name, entry["round"])
+            (self.sent[name][1], name, entry["round"], datetime.fromisoformat(entry["at"]).timestamp())
             for node, entries in logs.items()
             for name, entry in zip(self._messages_to(node), entries, strict=False)
             if entry["message"] == "task"
         ]
         found, last = Counter[int](), 0.0
-        for created, name, number in sorted(tasks):
+        for created, name, number, done in sorted(tasks):
             found[number] += created > last
-            last = max(last, self.replied[name][1] if name in self.replied else created)
+            last = max(last, self.replied[name][1] if name in self.replied else done)
         return found
 
     def _messages_to(self, node: int) -> list[str]:
