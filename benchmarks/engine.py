@@ -41,8 +41,6 @@ from atoll.training.determinism import prepare_environment, single_thread
 prepare_environment()
 
 import numpy as np  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
 
 from atoll.algorithms.aggregation import Mean  # noqa: E402
 from atoll.config import resolve  # noqa: E402
@@ -175,7 +173,7 @@ def ray_growth(clients: int, repetitions: int) -> list[Row]:
                 )
             run = partial(engine_round, federation, method, weights)
             seconds.append(median(_seconds(run) for _ in range(repetitions)))
-        print(f"  {actors} actors     {seconds[-1]:7.3f} s a round")
+        print(f"  {actors} {'actor ' if actors == 1 else 'actors'}     {seconds[-1]:7.3f} s a round")
     return [("Ray: one actor / two actors", seconds[0] / seconds[1], "at least", 1.7)]
 
 
@@ -297,11 +295,11 @@ def _largest_resident(process: int) -> int:
 
 
 def show(rows: Sequence[Row]) -> None:
-    table = Table("ratio", "measured", "target", "")
+    """Rows for the table of docs/performance.md."""
+    print("| ratio | measured | target |\n|---|---|---|")
     for what, measured, bound, target in rows:
         met = measured <= target if bound == "at most" else measured >= target
-        table.add_row(what, f"{measured:.3f}", f"{bound} {target}", "met" if met else "missed")
-    Console().print(table)
+        print(f"| {what} | {measured:.3f} | {bound} {target}{'' if met else ': **missed**'} |")
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
     python benchmarks/leaks.py [--nevofed 12] [--realtime 12] [--early 5]
 
-Prints the memory of every role's processes together (PSS: what forks share is divided between them) after the round
-`early` and after the last one, and the largest that was seen. Full: --nevofed 200 --realtime 50 --early 10.
+Prints rows for the table of docs/performance.md: the memory of every role's processes together (PSS: what forks share
+is divided between them) after the round `early` and after the last one, and the largest that was seen. Full:
+--nevofed 200 --realtime 50 --early 10.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        print(
+            f"| search | processes | MB after an early round | after the last round | most |\n{'|---' * 5}|", flush=True
+        )
         for name, rounds in (("nevofed", given.nevofed), ("realtime", given.realtime)):
             if rounds:
                 case, out = CASES[name], Path(folder, name)
                 atoll("datasets", "export", case.data, "--names", ",".join(SITES), "--out", f"data/{case.data}")
                 with federation(case.data, name) as place, Memory(out / "events.jsonl") as seen:
                     search(case, out, rounds, "--federation", place)
-                seen.report(name, min(given.early, rounds))
+                seen.report(name, given.early)
 
 
 class Memory:
@@ -57,12 +61,14 @@ class Memory:
                 self._rounds[done] = {role: sum(map(memory, pids)) for role, pids in by_role().items()}
 
     def report(self, name: str, early: int) -> None:
-        first, last = min(number for number in self._rounds if number >= early), max(self._rounds)
-        print(f"{name}: MB after round {first}, after round {last}, most")
+        """Of the rounds after which all processes were there: the last one may end the run."""
+        whole = [number for number, found in sorted(self._rounds.items()) if len(found) == len(ROLES)]
+        first, last = next((number for number in whole if number >= early), whole[0]), whole[-1]
         for role in ROLES:
-            values = [self._rounds[number].get(role, 0) / 1e6 for number in (first, last)]
+            values = [self._rounds[number][role] / 1e6 for number in (first, last)]
             most = max(found.get(role, 0) for found in self._rounds.values()) / 1e6
-            print(f"    {role:<25} {values[0]:8.1f} {values[1]:8.1f} {most:8.1f}", flush=True)
+            cells = [f"`{name}`, {last} rounds", role, f"{values[0]:.0f} ({first})", f"{values[1]:.0f}", f"{most:.0f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

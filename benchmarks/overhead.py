@@ -1,7 +1,7 @@
 """What a round costs on each engine beyond its arithmetic: the same run on three clients, local, Ray and Flower.
 
     python benchmarks/overhead.py [--rounds 5] [--engines local,ray,flower]
-        [--methods fedavg,realtime,closing,nevofed,fedrl,decnas]
+        [--methods fedavg,realtime,closing,nevofed,fedrl,decnas] [--old ../atoll-0.1]
 
 Seconds of a round, median, first round left out. `realtime` has search rounds only, `closing` measures the rounds of
 its closing phase. Flower is a real federation on this machine (SuperLink, proxy, three nodes, TLS and keys; needs
@@ -9,7 +9,10 @@ nginx). All engines must give the same result, weights included. For Flower it a
 processor time that all processes of the federation took and the tasks of a site; the seconds of a round by its number
 of exchanges, the first round left out here too; and for a message, as medians, where the time goes: until the node
 looks for it; until the site's worker begins (transfer, fork, Flower's work for a message); the job; until the SuperLink
-has the reply; until the server's program looks for it.
+has the reply; until the server's program looks for it. At the end: rows for the table of docs/performance.md.
+
+With --old the sites also run version 0.1 (`git worktree add ../atoll-0.1 e7bad84`), as far as it knows the method's
+settings: fedavg, realtime and nevofed.
 """
 
 from __future__ import annotations
@@ -37,10 +40,28 @@ from typing import Any
 
 from atoll.deploy.supervisor import descendants
 
-ATOLL = [sys.executable, "-c", "from atoll.cli.app import main; main()"]
+PROGRAM = """
+try:
+    from atoll.cli.app import main
+except ImportError:  # 0.1
+    from atoll.cli import main
+main()
+"""
+ATOLL = [sys.executable, "-c", PROGRAM]
 SITES = ("north", "south", "west")
 TABLE, IMAGES = "breast_cancer", "digits"
 LOOK = 0.03  # seconds between two looks at the SuperLink's database
+TARGETS = {1: 7, 2: 12}  # seconds of a round with this many exchanges
+COLUMNS = (
+    "`--methods`",
+    "exchanges of a round",
+    "a round on three sites (on local workers)",
+    "processor time of a round",
+    "tasks of a site in a round",
+    "target",
+    "at 0.1",
+)
+HEADER = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,8 @@ class Case:
     least: int = 1  # rounds
 
 
+# The same in 0.1, where its settings had other names or were not there.
+OLD = {"fedavg": ("fedavg.hidden=[16]",), "realtime": (), "nevofed": ("nevofed.population=20",)}
 CASES = {
     "fedavg": Case("fedavg", TABLE, ("fedavg.hidden=[16]",)),
     "realtime": Case("realtime", IMAGES, ("realtime.finish=0",)),
@@ -81,29 +104,98 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--engines", default="local,ray,flower")
     options.add_argument("--methods", default="fedavg")
+    options.add_argument("--old", type=Path, help="a checkout of version 0.1, measured on sites before this one")
     given = options.parse_args()
     names, engines = given.methods.split(","), given.engines.split(",")
+    old = None if given.old is None else given.old.resolve()
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for data in sorted({CASES[name].data for name in names}):
             atoll("datasets", "export", data, "--names", ",".join(SITES), "--out", f"data/{data}")
         for name in names:
             case = CASES[name]
-            rounds, results = max(given.rounds, case.least), []
+            rounds, results, found = max(given.rounds, case.least), [], dict[str, Measured]()
+            before = None if old is None or name not in OLD else measured_before(old, name, rounds)
             for engine in engines:
                 run = Path(f"{name}-{engine}")
-                lines = measured(case, engine, run, rounds)
-                print(f"{name:>8} {engine:>8}  {seconds_of_a_round(case, run):8.3f} s a round{lines}", flush=True)
+                found[engine] = measured(case, engine, run, rounds)
+                seconds = f"{found[engine].seconds:8.3f} s a round"
+                print("\n".join([f"{name:>8} {engine:>8}  {seconds}", *found[engine].lines]), flush=True)
                 results.append(result_of(run))
             same = all(result == results[0] for result in results)
             print(f"{name:>8} {'the same result on all of them' if same else 'DIFFERENT RESULTS'}", flush=True)
+            if "flower" in found:
+                rows.append(row_of(name, found["flower"], found.get("local"), before))
+    if rows:
+        print("\n".join([HEADER, *rows]))
 
 
-def measured(case: Case, engine: str, run: Path, rounds: int) -> str:
-    """Do a run; what is to be said of it besides the time of a round."""
+@dataclass
+class Measured:
+    """A run: the seconds of a round and, on sites, what else is known of it."""
+
+    seconds: float
+    processor: float = 0.0  # seconds of a round, of all processes
+    tasks: float = 0.0  # of a site in a round
+    exchanges: dict[int, list[float]] = field(default_factory=dict)  # their number -> seconds of such rounds
+    lines: list[str] = field(default_factory=list)  # besides the seconds of a round
+
+
+def row_of(name: str, there: Measured, here: Measured | None, before: Measured | None) -> str:
+    """A row of the table in docs/performance.md."""
+    kinds = sorted(there.exchanges.items())
+    each = [f"{number} in {len(some)} of the rounds" for number, some in kinds]
+    exchanges = str(kinds[0][0]) if len(kinds) == 1 else ", ".join(each)
+    targets = []
+    for number, some in kinds:
+        if number in TARGETS:
+            met = "met" if statistics.median(some) <= TARGETS[number] else "**missed**"
+            targets.append(f"at most {TARGETS[number]} s with {number}: {met} ({statistics.median(some):.2f} s)")
+    cells = [
+        f"`{name}`",
+        exchanges,
+        f"{there.seconds:.2f} s ({'not measured' if here is None else f'{here.seconds:.3f} s'})",
+        f"{there.processor:.1f} s",
+        f"{there.tasks:.1f}",
+        "; ".join(targets),
+        "" if before is None else f"{before.seconds:.1f} s, {before.processor:.1f} s of processor time",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def measured_before(old: Path, name: str, rounds: int) -> Measured:
+    """The same method on sites with version 0.1."""
+    case = Case(CASES[name].method, CASES[name].data, OLD[name])
+    run = Path(f"{name}-before")
+    with version(old), federation(case.data, run.name) as place:
+        begin = processor_seconds()
+        search(case, run, rounds, "--federation", place)
+        taken = (processor_seconds() - begin) / rounds
+    found = Measured(seconds_of_a_round(case, run), taken)
+    print(f"{name:>8}   at 0.1  {found.seconds:8.3f} s a round, {found.processor:.1f} s of processor time", flush=True)
+    return found
+
+
+@contextmanager
+def version(source: Path) -> Iterator[None]:
+    """Programs that are started in this block import Atoll from this checkout."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(source / "src")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def measured(case: Case, engine: str, run: Path, rounds: int) -> Measured:
+    """Do a run."""
     if engine != "flower":
         search(case, run, rounds, "--data", f"data/{case.data}", "--workers", "2", "--engine", engine)
-        return ""
+        return Measured(seconds_of_a_round(case, run))
     with federation(case.data, run.name) as place:
         begin = processor_seconds()
         with Looking(Path(place, "state", "superlink.db")) as looking:
@@ -114,10 +206,16 @@ def measured(case: Case, engine: str, run: Path, rounds: int) -> str:
             lines = Path(place, "bundles", site, "work", "tasks.jsonl").read_text().splitlines()
             logs[nodes[site]] = [json.loads(line) for line in lines]
         log = logs[nodes[SITES[0]]]
-        work = [entry for entry in log if entry["message"] == "task"]
-        about = f", {taken:.1f} s of processor time, a site: {len(work) / rounds:.1f} tasks"
-        more = [by_exchanges(rounds_of(case, run), looking.exchanges(logs)), *looking.shares(nodes[SITES[0]], log)]
-        return about + "".join(f"\n{'':>20}{line}" for line in more)
+        tasks = sum(entry["message"] == "task" for entry in log) / rounds
+        exchanges = by_exchanges(rounds_of(case, run), looking.exchanges(logs))
+        lines = [
+            f"{taken:.1f} s of processor time, a site: {tasks:.1f} tasks",
+            f"exchanges of a round: {in_words(exchanges)}",
+            *looking.shares(nodes[SITES[0]], log),
+        ]
+        found = Measured(seconds_of_a_round(case, run), taken, tasks, exchanges)
+        found.lines = [f"{'':>20}{line}" for line in lines]
+        return found
 
 
 def seconds_of_a_round(case: Case, run: Path) -> float:
@@ -134,13 +232,18 @@ def rounds_of(case: Case, run: Path) -> dict[int, float]:
     }
 
 
-def by_exchanges(seconds: dict[int, float], exchanges: Counter[int]) -> str:
-    """The median of rounds with the same number of exchanges."""
+def by_exchanges(seconds: dict[int, float], exchanges: Counter[int]) -> dict[int, list[float]]:
+    """The seconds of the rounds with the same number of exchanges."""
     found: dict[int, list[float]] = {}
     for number, taken in seconds.items():
         found.setdefault(exchanges[number], []).append(taken)
-    each = (f"{number} in {len(some)}: {statistics.median(some):.2f} s" for number, some in sorted(found.items()))
-    return f"exchanges of a round: {', '.join(each)}"
+    return found
+
+
+def in_words(exchanges: dict[int, list[float]]) -> str:
+    return ", ".join(
+        f"{number} in {len(some)}: {statistics.median(some):.2f} s" for number, some in sorted(exchanges.items())
+    )
 
 
 def result_of(run: Path) -> list[Any]:
@@ -181,17 +284,18 @@ class Looking:
         link.close()
 
     def exchanges(self, logs: dict[int, list[dict[str, Any]]]) -> Counter[int]:
-        """Of each round, from the logs of all nodes. One begins with a task that is sent when no other is out."""
+        """Of each round, from the logs of all nodes. One begins with a task that is sent when no other is out: until
+        its reply was last seen, or until the site had done it where the reply was fetched between two looks."""
         tasks = [
-            (self.sent[name][1], name, entry["round"])
+            (self.sent[name][1], name, entry["round"], datetime.fromisoformat(entry["at"]).timestamp())
             for node, entries in logs.items()
             for name, entry in zip(self._messages_to(node), entries, strict=False)
             if entry["message"] == "task"
         ]
         found, last = Counter[int](), 0.0
-        for created, name, number in sorted(tasks):
+        for created, name, number, done in sorted(tasks):
             found[number] += created > last
-            last = max(last, self.replied[name][1] if name in self.replied else created)
+            last = max(last, self.replied[name][1] if name in self.replied else done)
         return found
 
     def _messages_to(self, node: int) -> list[str]:
@@ -269,9 +373,9 @@ def by_role() -> dict[str, list[int]]:
 @contextmanager
 def federation(data: str, name: str) -> Iterator[str]:
     """A federation of three sites with this data, stopped in the end."""
-    place, ports = f"federation-{name}", free_ports(2)
-    words = ("--port", str(ports[0]), "--superlink-port", str(ports[1]))
-    atoll("federation", "init", place, "--sites", ",".join(SITES), "--host", "localhost", *words)
+    place = f"federation-{name}"
+    words = ("--host", "localhost", "--port", str(free_port()))
+    atoll("federation", "init", place, "--sites", ",".join(SITES), *words)
     background = [start("federation", "server", place)]
     try:
         for site in SITES:
@@ -288,16 +392,15 @@ def federation(data: str, name: str) -> Iterator[str]:
         time.sleep(1)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+def free_port() -> int:
+    """A port that was free a moment ago, as was the one after it, which is the SuperLink's."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            with suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
 
 
 def search(case: Case, out: Path, rounds: int, *options: str) -> None:

@@ -8,9 +8,11 @@ answer as a site does, with a few rows and a network of this many bytes. So what
 worker) is left out, and what is left is the server. A poll is the pause of an idle client between two looks for
 messages; that of Flower's node is 3 seconds.
 
-For each case: seconds of a round (median), messages and bytes in a second, and per round the seconds of processor time
-of SuperLink, proxy and server's program, with their memory at the end. On one machine the clients take processor time,
-too: it is printed as well.
+For each case a row for the table of docs/scale.md: seconds of a round (median), messages and bytes in a second, and per
+round the seconds of processor time of SuperLink, proxy and server's program, with their memory at the end. On one
+machine the clients take processor time, too: it is printed as well. In the end, from the same figures: what one more
+message costs the SuperLink (from the two largest numbers of clients), at how many sites that takes FLOOR seconds of a
+round, and what idle clients cost it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -29,13 +32,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from overhead import atoll, by_role, free_ports, memory, start, taken
+from overhead import atoll, by_role, free_port, memory, start, taken
 
 from atoll.deploy.supervisor import flower_environment
 
 SCRIPT = Path(__file__).resolve()
 COUNTED = ("SuperLink", "proxy", "server's program")
 ANSWERING = threading.Lock()  # threads share the networks that a process keeps built
+COLUMNS = (
+    *("clients", "bytes each way", "poll", "a round", "messages/s", "MB/s"),
+    "processor seconds of a round: SuperLink, proxy, server's program (clients)",
+    "memory of the three",
+)
+FLOOR = 5.0  # seconds of a round on sites, whatever they compute: up to here the server does not count
+IDLE = 20.0  # seconds without a run
 ROWS = "\n".join(["x,z,label", *(f"{row % 5},{row % 3},{row % 2}" for row in range(20))]) + "\n"
 
 
@@ -52,17 +62,38 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for count in map(int, given.clients.split(",")):
-            for poll in map(float, given.polls.split(",")):
-                with_clients(count, poll, [int(size) for size in given.bytes.split(",")], given.rounds)
+        print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|", flush=True)
+        said, found = [], dict[tuple[int, float], dict[int, float]]()
+        sizes = [int(size) for size in given.bytes.split(",")]
+        for poll in map(float, given.polls.split(",")):
+            for count in sorted(map(int, given.clients.split(","))):
+                said.append(with_clients(count, poll, sizes, given.rounds, found))
+        print("", *said, *(of_a_message(*case, by_count) for case, by_count in found.items()), sep="\n")
 
 
-def with_clients(count: int, poll: float, sizes: list[int], rounds: int) -> None:
-    """A server with this many clients, and a run for each size of the network."""
+def of_a_message(size: int, poll: float, seconds: dict[int, float]) -> str:
+    """What a message costs the SuperLink: a round costs something even without any."""
+    about = f"{worded(size)}, poll {poll:g} s"
+    if len(seconds) < 2:
+        return f"{about}: one number of clients says nothing about one more"
+    (few, less), (many, more) = sorted(seconds.items())[-2:]
+    one = (more - less) / (2 * (many - few))
+    sites = f"; 2 N c is {FLOOR:g} s at N = {FLOOR / (2 * one):.0f}" if one > 0 else ""
+    return f"{about}, from {few} to {many} clients: c = {1000 * one:.1f} ms of the SuperLink for a message{sites}"
+
+
+def worded(size: int) -> str:
+    return f"{size // 1_000_000} MB" if size >= 1_000_000 else f"{size / 1000:g} kB"
+
+
+def with_clients(
+    count: int, poll: float, sizes: list[int], rounds: int, found: dict[tuple[int, float], dict[int, float]]
+) -> str:
+    """A server with this many clients, and a run for each size of the network. Prints the rows; what idle clients cost.
+    `found` gets the SuperLink's seconds of a round."""
     place = Path(f"federation-{count}-{poll:g}")
     names = [f"c{number:02d}" for number in range(1, count + 1)]
-    public, own = map(str, free_ports(2))
-    words = ("--host", "localhost", "--port", public, "--superlink-port", own)
+    words = ("--host", "localhost", "--port", str(free_port()))
     atoll("federation", "init", str(place), "--sites", ",".join(names), *words)
     for name in names:
         data = place / "bundles" / name / "data"
@@ -74,12 +105,19 @@ def with_clients(count: int, poll: float, sizes: list[int], rounds: int) -> None
     clients = None
     try:
         while not (place / "state" / "nodes.json").exists():
+            if server.poll() is not None:
+                raise SystemExit(f"the server did not start: {(place / 'logs' / 'server.log').read_text()}")
             time.sleep(0.2)
         time.sleep(3)
         clients = subprocess.Popen(command, env=environment)
         atoll("federation", "status", str(place), "--wait", "300")
+        said = idle(count, poll)
         for size in sizes:
-            run(place, count, poll, size, rounds, clients.pid)
+            seconds = run(place, count, poll, size, rounds, clients.pid)
+            found.setdefault((size, poll), {})[count] = seconds
+            for bundle in (place / "bundles").iterdir():  # what 50 sites keep of a run is gigabytes
+                shutil.rmtree(bundle / "work" / "runs", ignore_errors=True)
+        return said
     finally:
         for process in (clients, server):
             if process is not None:
@@ -87,7 +125,19 @@ def with_clients(count: int, poll: float, sizes: list[int], rounds: int) -> None
                 process.wait(120)
 
 
-def run(place: Path, count: int, poll: float, size: int, rounds: int, clients: int) -> None:
+def superlink_seconds() -> float:
+    return sum(taken(pid) for pid in by_role().get("SuperLink", []))
+
+
+def idle(count: int, poll: float) -> str:
+    before = superlink_seconds()
+    time.sleep(IDLE)
+    share = (superlink_seconds() - before) / IDLE
+    return f"{count} clients that poll every {poll:g} s and have nothing to do: {share:.3f} of the SuperLink's core"
+
+
+def run(place: Path, count: int, poll: float, size: int, rounds: int, clients: int) -> float:
+    """Prints one row; the SuperLink's seconds of a round."""
     out = Path(f"run-{count}-{poll:g}-{size}")
     hidden = max(1, size // 20)  # 2 inputs, 2 outputs: 5 numbers of 4 bytes for each hidden unit
     settings = (f"fedavg.hidden=[{hidden}]", "fedavg.test_every=0", "fedavg.lr=0.0001", "data.split=[0.8,0.0,0.2]")
@@ -96,16 +146,24 @@ def run(place: Path, count: int, poll: float, size: int, rounds: int, clients: i
         atoll("run", "fedavg", "--federation", str(place), "--rounds", str(rounds), "--out", str(out), *words)
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     seconds = [after["wall_seconds"] - before["wall_seconds"] for before, after in pairwise(events)]
+    used = events[-1]["ledger"]["replies"]["used"]
+    if used != count:
+        raise SystemExit(f"{count} clients, {size} bytes: {used} replies were used; the figures would mean nothing")
     ledger = events[-1]["ledger"]
     per_round, moved = statistics.median(seconds), ledger["bytes_down"] + ledger["bytes_up"]
-    taken_by, held = sampling.found()
-    roles = ", ".join(f"{role} {taken_by[role]:.2f} s and {held[role] / 1e6:.0f} MB" for role in COUNTED)
-    print(
-        f"{count:>3} clients, {size:>10,} bytes, poll {poll:g} s: {per_round:7.2f} s a round, "
-        f"{2 * count / per_round:7.1f} messages/s, {moved / per_round / 1e6:7.2f} MB/s; {roles}; "
-        f"clients {taken_by['clients']:.2f} s",
-        flush=True,
-    )
+    by, held = sampling.found()
+    cells = [
+        str(count),
+        worded(size),
+        f"{poll:g} s",
+        f"{per_round:.2f} s",
+        f"{2 * count / per_round:.1f}",
+        f"{moved / per_round / 1e6:.2f}",
+        f"{', '.join(f'{by[role]:.2f}' for role in COUNTED)} ({by['clients']:.2f})",
+        f"{', '.join(f'{held[role] / 1e6:.0f}' for role in COUNTED)} MB",
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return by["SuperLink"]
 
 
 @dataclass

@@ -3,9 +3,9 @@
     python benchmarks/slow_site.py [--rounds 6] [--epochs 2000]
 
 The worker of one site is stopped for nine tenths of the time (SIGSTOP, SIGCONT). Three runs on one federation: all
-sites at full speed; one slow; one slow and `engine.quorum = 0.6`, so that a round ends with two of three. Prints the
-seconds of a round (median, first one left out), the seconds of the slow site's training, and what became of its
-replies.
+sites at full speed; one slow; one slow and `engine.quorum = 0.6`, so that a round ends with two of three. Prints rows
+for the table of docs/performance.md: the seconds of a round (median, first one left out), the seconds of the slow
+site's training, and what became of its replies.
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ def main() -> None:
         atoll("datasets", "export", TABLE, "--names", ",".join(SITES), "--out", f"data/{TABLE}")
         with federation(TABLE, "slow") as place:
             runs = {
-                "all at full speed": (1, ()),
-                "one slow": (10, ()),
-                "one slow, quorum": (10, ("engine.quorum=0.6",)),
+                "three sites at full speed": (1, ()),
+                "one tenfold slower": (10, ()),
+                "one tenfold slower, `engine.quorum = 0.6`": (10, ("engine.quorum=0.6",)),
             }
-            for name, (times, more) in runs.items():
-                out, case = Path(name.replace(" ", "-")), Case("fedavg", TABLE, (*settings, *more))
+            print("| run | a round | a training at the slow site | its replies |\n|---|---|---|---|", flush=True)
+            for number, (name, (times, more)) in enumerate(runs.items()):
+                out, case = Path(f"run-{number}"), Case("fedavg", TABLE, (*settings, *more))
                 with slowed(times):
                     search(case, out, given.rounds, "--federation", place)
-                print(f"{name:>18}: {seconds_of_a_round(case, out):6.2f} s a round; {about(place, out)}", flush=True)
+                cells = [name, f"{seconds_of_a_round(case, out):.2f} s", *about(place, out)]
+                print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def about(place: str, out: Path) -> str:
+def about(place: str, out: Path) -> tuple[str, str]:
     """What the slow site did: its training tasks of the last run, and the fates of its replies."""
     lines = [json.loads(line) for line in Path(place, "bundles", SLOW, "work", "tasks.jsonl").read_text().splitlines()]
     run = [entry["run"] for entry in lines if "run" in entry][-1]
@@ -57,10 +59,11 @@ def about(place: str, out: Path) -> str:
     fates: dict[str, int] = {}
     for line in (out / "events.jsonl").read_text().splitlines():
         for fate, count in json.loads(line)["clients"].get(SLOW, {}).items():
-            if isinstance(count, int):
+            if isinstance(count, int) and fate != "rounds":
                 fates[fate] = fates.get(fate, 0) + count
-    seconds = statistics.median(entry["milliseconds"] for entry in work) / 1000
-    return f"{SLOW}: {len(work)} trainings of {seconds:.2f} s, replies {fates}"
+    seconds = statistics.median(entry["milliseconds"] for entry in work) / 1000 if work else 0.0
+    told = ", ".join(f"{count} {fate}" for fate, count in fates.items())
+    return f"{seconds:.2f} s ({len(work)} of them)", told
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,9 +125,11 @@ class Deployment:
     programs: dict[str, Program] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, folder: Path, sites: Sequence[str]) -> Deployment:
+    def make(cls, folder: Path, sites: Sequence[str], with_proxy: bool = True) -> Deployment:
         port, superlink_port = free_ports(2)
-        return cls(folder, create.create_federation(folder / "federation", sites, "localhost", port, superlink_port))
+        place = folder / "federation"
+        ports = (port, superlink_port) if with_proxy else (port,)
+        return cls(folder, create.create_federation(place, sites, "localhost", *ports, proxy=with_proxy))
 
     @property
     def server(self) -> Program:
@@ -146,12 +147,14 @@ class Deployment:
         self.programs[f"{site}-{len(self.programs)}" if site in self.programs else site] = program
         return program
 
-    def stop(self) -> None:
-        sites = [program for name, program in self.programs.items() if name != "server"]
-        with ThreadPoolExecutor(max(1, len(sites))) as pool:  # each waits for its node to take leave
-            list(pool.map(Program.stop, sites))
-        if "server" in self.programs:
-            self.server.stop()
+    def kill(self) -> None:
+        """End all at once. An orderly end takes long: other tests show it."""
+        running = [program for program in self.programs.values() if program.process.poll() is None]
+        family = [pid for program in running for pid in descendants(program.process.pid)]
+        for program in running:
+            program.process.kill()
+            program.process.wait()
+        stop_all(family)
 
 
 def write_rows(path: Path, rows: int = 40, columns: Sequence[str] = ("x", "z")) -> Path:

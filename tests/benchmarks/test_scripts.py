@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,20 @@ def test_an_exchange_begins_when_no_task_is_out(monkeypatch: pytest.MonkeyPatch,
         ("e", 1, 12.0, 13.0),
     ):
         looking.sent[name], looking.replied[name] = (node, created, ""), (seen - 0.5, seen)
+    done = {1: [4.4, 8.4, 12.4], 2: [7.4, 10.4]}
     log = {
-        node: [{"message": "task", "round": number} for number in rounds] for node, rounds in ((1, "112"), (2, "12"))
+        node: [
+            {"message": "task", "round": number, "at": datetime.fromtimestamp(at, UTC).isoformat()}
+            for number, at in zip(rounds, done[node], strict=True)
+        ]
+        for node, rounds in ((1, "112"), (2, "12"))
     }
     assert looking.exchanges(log) == {"1": 1, "2": 2}
-    assert overhead.by_exchanges({"2": 7.0, "3": 9.0}, {"2": 2, "3": 2}) == "exchanges of a round: 2 in 2: 8.00 s"
+    del looking.replied["a"]  # fetched between two looks
+    assert looking.exchanges(log) == {"1": 1, "2": 2}
+    exchanges = overhead.by_exchanges({"2": 7.0, "3": 9.0, "4": 20.0}, {"2": 2, "3": 2, "4": 3})
+    assert overhead.in_words(exchanges) == "2 in 2: 8.00 s, 3 in 1: 20.00 s"
+    there = overhead.Measured(8.0, 19.61, 4.0, exchanges)
+    row = overhead.row_of("realtime", there, overhead.Measured(1.3), None)
+    assert row.count("|") == len(overhead.COLUMNS) + 1 and "at most 12 s with 2: met (8.00 s) |" in row
+    assert "2 in 2 of the rounds, 3 in 1 of the rounds | 8.00 s (1.300 s) | 19.6 s | 4.0 |" in row

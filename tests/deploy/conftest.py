@@ -20,7 +20,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         made.start_server()
         yield made
     finally:
-        made.stop()
+        made.kill()
 
 
 @pytest.fixture(scope="session")

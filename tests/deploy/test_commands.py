@@ -22,19 +22,16 @@ from atoll.deploy.layout import Layout
 from atoll.deploy.site_file import read_site
 from atoll.errors import SiteError
 from atoll.testing import made_table
-from deployment import ATOLL, Program, environment, free_ports, run_atoll
+from deployment import ATOLL, Program, environment, free_ports
 from refusals import refused
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Path:
+def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     port, superlink_port = free_ports(2)
-    made = run_atoll(
-        *("federation", "init", tmp_path / "federation", "--sites", "north, south", "--host", "localhost"),
-        *("--port", port, "--superlink-port", superlink_port),
-    )
-    assert made.returncode == 0, made.stderr
-    assert f"localhost:{port}" in made.stdout and "atoll federation server" in made.stdout
+    options = ("--sites", "north, south", "--host", "localhost", "--port", port, "--superlink-port", superlink_port)
+    said = done(monkeypatch, capsys, "federation", "init", tmp_path / "federation", *options)
+    assert f"localhost:{port}" in said and "atoll federation server" in said
     return tmp_path / "federation"
 
 
@@ -45,12 +42,25 @@ def join(bundle: Path, data: Path, answers: str) -> subprocess.CompletedProcess[
     )
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str]:
-    """The exit code and the error stream of `atoll WORDS`, in this process."""
+def entered(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
+    """The exit code of `atoll WORDS`, in this process."""
     monkeypatch.setattr(sys, "argv", ["atoll", *(str(word) for word in words)])
     with pytest.raises(SystemExit) as ended:
         main()
-    return ended.value.code, capsys.readouterr().err
+    return ended.value.code or 0
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str]:
+    """The exit code and the error stream."""
+    code = entered(monkeypatch, *words)
+    return code, capsys.readouterr().err
+
+
+def done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The output of a command that succeeds."""
+    code, said = entered(monkeypatch, *words), capsys.readouterr()
+    assert code == 0, said.err
+    return said.out
 
 
 def test_mistakes_are_one_line_and_leave_nothing(
@@ -73,13 +83,29 @@ def test_mistakes_are_one_line_and_leave_nothing(
     assert code == 2 and "[site-file-missing]" in said and "site.toml" in said
 
 
-def test_status_and_doctor_of_a_federation_that_does_not_run(federation: Path) -> None:
-    shown = run_atoll("federation", "status", federation)
-    assert shown.returncode == 0 and "not running; start it with" in shown.stdout and "north" in shown.stdout
-    waited = run_atoll("federation", "status", federation, "--wait", "0.1")
-    assert waited.returncode == 2 and "[sites-not-connected]" in waited.stderr and "north, south" in waited.stderr
-    doctor = run_atoll("doctor", "--federation", federation)
-    assert doctor.returncode == 2 and "WRONG the server is not running" in doctor.stdout
+def test_status_and_doctor_of_a_federation_that_does_not_run(
+    federation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = done(monkeypatch, capsys, "federation", "status", federation)
+    assert "not running; start it with" in shown and "north" in shown
+    code, said = typed(monkeypatch, capsys, "federation", "status", federation, "--wait", "0.1")
+    assert code == 2 and "[sites-not-connected]" in said and "north, south" in said
+    assert entered(monkeypatch, "doctor", "--federation", federation) == 2
+    assert "WRONG the server is not running" in capsys.readouterr().out
+
+
+def test_sites_are_added_get_new_keys_and_are_removed(
+    federation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = Layout.open(federation)
+    assert "bundles/east; give it" in done(monkeypatch, capsys, "federation", "add", federation, "east")
+    before = {name: layout.public_key(name).read_bytes() for name in layout.sites}
+    assert "bundles/east/site.key" in done(monkeypatch, capsys, "federation", "rotate", federation, "east")
+    after = {name: layout.public_key(name).read_bytes() for name in layout.sites}
+    assert [name for name in before if before[name] != after[name]] == ["east"] and len(after) == 3
+    assert "rejected from now on" in done(monkeypatch, capsys, "federation", "remove", federation, "east")
+    assert layout.sites == ["north", "south"]
+    assert "restart the server" in done(monkeypatch, capsys, "federation", "renew", federation)
 
 
 def test_init_says_how_to_get_nginx(
@@ -134,7 +160,9 @@ def test_a_certificate_that_expires_soon_is_reported(federation: Path) -> None:
     assert "server.crt expires on" in warning and "atoll federation renew" in warning
 
 
-def test_status_is_shown_again_and_again(federation: Path, tmp_path: Path) -> None:
+def test_status_is_shown_again_and_again(
+    federation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     hello = federation / "state" / "hello"
     hello.mkdir()
     work = {"last_task": "2026-01-02 03:04:05 UTC", "tasks": 7, "bytes_down": 2_000_000, "bytes_up": 1000}
@@ -145,11 +173,13 @@ def test_status_is_shown_again_and_again(federation: Path, tmp_path: Path) -> No
     assert watching.ends() == 0
     first, *_ = watching.text().splitlines()
     assert json.loads(first)["sites"][0]["hello"]["work"] == work
-    shown = run_atoll("federation", "status", federation).stdout
+    shown = done(monkeypatch, capsys, "federation", "status", federation)
     assert all(word in "".join(shown.split()) for word in ("40", "2.0MB", "1.0kB"))
 
 
-def test_status_says_what_became_of_a_site_s_replies(tmp_path: Path) -> None:
+def test_status_says_what_became_of_a_site_s_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By the run directory of the present or last run; one that was moved away says nothing."""
     run = atoll.search("fedavg", made_table(clients=2), out=tmp_path / "run", rounds=1, hidden=[2], workers=0)
     layout = create_federation(tmp_path / "federation", list(run.clients), "localhost", 9443)
@@ -158,7 +188,7 @@ def test_status_says_what_became_of_a_site_s_replies(tmp_path: Path) -> None:
         (layout.state / "hello" / f"{name}.json").write_text(json.dumps({"run": str(folder)}))
     first, second = status(layout).sites
     assert first.account == run.clients[first.name] and first.account["used"] > 0 and second.account == {}
-    shown = run_atoll("federation", "status", layout.folder).stdout
+    shown = done(monkeypatch, capsys, "federation", "status", layout.folder)
     assert "".join(f"{first.account['used']} of {first.account['asked']}".split()) in "".join(shown.split())
 
 
@@ -175,10 +205,13 @@ def test_joining_shows_asks_and_can_be_declined(federation: Path, tmp_path: Path
     assert silent.returncode == 130 and not (bundle / "work").exists()
 
 
-def test_joining_with_data_that_cannot_be_read(federation: Path, tmp_path: Path) -> None:
+def test_joining_with_data_that_cannot_be_read(
+    federation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
-    ended = run_atoll("site", "join", federation / "bundles" / "north", "--data", tmp_path / "empty", "--yes")
-    assert ended.returncode == 2 and "[data-folder-empty]" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    words = ("site", "join", federation / "bundles" / "north", "--data", tmp_path / "empty", "--yes")
+    code, said = typed(monkeypatch, capsys, *words)
+    assert code == 2 and "[data-folder-empty]" in said and len(said.splitlines()) == 1
 
 
 def test_the_start_scripts_call_the_right_commands(federation: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from atoll.deploy.control import status
 from atoll.deploy.supervisor import descendants
-from deployment import Deployment, run_atoll, wait_for
+from deployment import Deployment, wait_for
 
 pytestmark = pytest.mark.deploy
 
@@ -50,8 +50,7 @@ def test_stopping_leaves_nothing_behind_and_starting_finds_all_again(joined: Dep
     joined.server.process.send_signal(signal.SIGTERM)
     assert joined.server.ends(60) == 0
     assert not [pid for pid in family if Path(f"/proc/{pid}").exists()]
-    shown = run_atoll("federation", "status", joined.layout.folder)
-    assert shown.returncode == 0 and "not running; start it with" in shown.stdout
+    assert not status(joined.layout).running
     joined.start_server()
     assert joined.layout.nodes() == numbers, "a site keeps its number"
     wait_for(lambda: online(joined) == {"north", "south", "west"}, 180, joined.server.text)

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from flwr.common.config import parse_config_args
@@ -189,6 +190,22 @@ def test_what_goes_wrong_while_a_node_runs_is_one_line(
     words = {"expired": "has expired", "clock": "86,400 s behind", "away": "does not answer"}
     assert words[what] in said[1] and "can be reached again" in said[2] and len(said) == 5
     assert len(server.posted) == (what == "clock")
+
+
+def test_a_disk_that_fills_up_while_a_node_runs_is_one_line(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither Flower nor a task can write it to the log then."""
+    layout, said = Layout.open(bundle.folder.parent.parent), list[str]()
+    free = [10**9, 5_000_000, 4_000_000, 10**9, 3_000_000]
+    monkeypatch.setattr(node.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.pop(0)))
+    monkeypatch.setattr(node, "LOOK", 0.0)
+    for name in ("command", "worker_command"):
+        monkeypatch.setattr(node, name, lambda *_: ["sleep", "60"])
+    with web(layout, layout.server / "server.crt"):
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), said.append, lambda: not free)
+    lines = [line for line in said if str(bundle.work) in line and "free some" in line]
+    assert [line.split(" are ")[0] for line in lines] == ["only 5 MB", "only 3 MB"]
 
 
 def test_a_path_that_flower_cannot_take(bundle: Bundle, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -108,6 +109,21 @@ def test_a_log_that_grows_too_large_is_put_aside(tmp_path: Path, monkeypatch: py
         time.sleep(0.002)
     one.stop()
     assert aside.exists() and len(lines) > 20
+
+
+def test_a_log_that_cannot_be_put_aside_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path, copy: Path) -> None:
+        copy.write_bytes(b"the half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(supervisor, "LARGEST_LOG", 10)
+    monkeypatch.setattr(supervisor.shutil, "copyfile", full)
+    one = part(tmp_path, "")
+    one.log.write_text("more than ten bytes")
+    one.start()
+    one.poll()
+    one.stop()
+    assert one.log.stat().st_size == 0 and not one.log.with_suffix(".old.log").exists()
 
 
 def test_a_follower_reads_whole_lines_from_now_on(tmp_path: Path) -> None:

@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 from atoll.deploy import certificates
+from atoll.deploy import node as node_module
 from atoll.deploy.bundle import Bundle, write_bundle
 from atoll.deploy.control import Control, status
+from atoll.deploy.create import add_site, create_federation, remove_site, rotate_site
 from atoll.deploy.node import command as node_command
 from atoll.deploy.node import run_node
+from atoll.deploy.server import serve
 from atoll.deploy.supervisor import descendants, flower_environment, stop_all
 from atoll.errors import SiteError
 from connect_proxy import connect_proxy
-from deployment import Deployment, Program, run_atoll, wait_for, write_rows
+from deployment import Deployment, Program, wait_for, write_rows
 from refusals import refused
 
 pytestmark = pytest.mark.deploy
@@ -46,8 +49,6 @@ def ask(deployment: Deployment, port: int, path: str, method: str = "POST") -> i
 def test_all_three_sites_are_connected(joined: Deployment) -> None:
     now = status(joined.layout)
     assert {site.name: site.state for site in now.sites} == {"north": "online", "south": "online", "west": "online"}
-    shown = run_atoll("federation", "status", joined.layout.folder)
-    assert shown.returncode == 0 and shown.stdout.count("online") == 3
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,10 @@ def stranger(deployment: Deployment, folder: Path, ca: bytes | None = None) -> B
     return Bundle.open(folder)
 
 
-def test_an_unknown_key_and_a_second_node_of_a_site_are_refused(joined: Deployment, tmp_path: Path) -> None:
+def test_an_unknown_key_and_a_second_node_of_a_site_are_refused(
+    joined: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "RESTART", 0.1)
     shutil.copytree(joined.layout.bundles / "north", tmp_path / "copy", ignore=shutil.ignore_patterns("work"))
     bundles = [stranger(joined, tmp_path / "stranger"), Bundle.open(tmp_path / "copy")]
     data = write_rows(tmp_path / "rows.csv")
@@ -125,7 +129,7 @@ def test_an_unknown_key_and_a_second_node_of_a_site_are_refused(joined: Deployme
     def join(bundle: Bundle) -> list[str]:
         said: list[str] = []
         with refused(SiteError, "site-refused", "'north'", bundle.key):
-            run_node(bundle, data, said.append, lambda: False, patience=1)
+            run_node(bundle, data, said.append, lambda: False, patience=0)
         return said
 
     with ThreadPoolExecutor() as pool:  # both wait for Flower's node to start twice
@@ -138,9 +142,8 @@ def test_an_unknown_key_and_a_second_node_of_a_site_are_refused(joined: Deployme
 def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_path: Path) -> None:
     other = certificates.certificate_bytes(certificates.make_authority(certificates.make_key(), "localhost"))
     bundle = stranger(deployment, tmp_path / "bundle", other)
-    ended = run_atoll("site", "join", bundle.folder, "--data", write_rows(tmp_path / "rows.csv"), "--yes")
-    assert ended.returncode == 2
-    assert "[certificate-wrong-authority]" in ended.stderr and len(ended.stderr.splitlines()) == 1
+    with refused(SiteError, "certificate-wrong-authority", f"localhost:{deployment.layout.port}"):
+        run_node(bundle, write_rows(tmp_path / "rows.csv"), lambda _: None, lambda: False)
     # Flower's own node, started by hand, does not let itself be talked into it either.
     command = node_command(bundle)
     with open(tmp_path / "node.log", "wb") as log:
@@ -154,17 +157,14 @@ def test_another_authority_is_refused_by_the_site(deployment: Deployment, tmp_pa
 
 
 def test_a_site_joins_once_on_a_machine(joined: Deployment) -> None:
-    again = run_atoll(
-        "site", "join", joined.layout.bundles / "north", "--data", joined.folder / "data" / "north", "--yes"
-    )
-    assert again.returncode == 2 and "[already-running]" in again.stderr
+    with refused(SiteError, "already-running", "site 'north'"):
+        run_node(Bundle.open(joined.layout.bundles / "north"), joined.folder, lambda _: None, lambda: False)
 
 
 def test_a_site_can_come_later_through_a_proxy_change_its_key_and_leave_for_ever(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = deployment.layout.folder
-    assert run_atoll("federation", "add", folder, "east").returncode == 0
+    add_site(deployment.layout, "east")
     wait_for(lambda: "east" in deployment.layout.nodes(), 120)
     keep = deployment.folder / "east"
     shutil.copytree(deployment.layout.bundles / "east", keep)
@@ -178,17 +178,16 @@ def test_a_site_can_come_later_through_a_proxy_change_its_key_and_leave_for_ever
 
 
 def _leads_a_full_life(deployment: Deployment, node: Program, keep: Path) -> None:
-    folder = deployment.layout.folder
     node.says("connected to", 120)
     deployment.server.says("site east is connected", 120)
     before = deployment.layout.nodes()
-    assert run_atoll("federation", "rotate", folder, "east").returncode == 0
+    rotate_site(deployment.layout, "east")
     wait_for(lambda: deployment.layout.nodes()["east"] != before["east"], 120)
     assert deployment.layout.nodes() == before | {"east": deployment.layout.nodes()["east"]}, "no other site is touched"
     node.says("the server refuses this site", 180)
     shutil.copy(deployment.layout.bundles / "east" / "site.key", keep / "site.key")
     node.says("connected to", 120, times=2)  # with the new key, without a restart
-    assert run_atoll("federation", "remove", folder, "east").returncode == 0
+    remove_site(deployment.layout, "east")
     wait_for(lambda: "east" not in deployment.layout.nodes(), 120)
     deployment.server.says("site east was removed", 120)
     node.stop()
@@ -196,16 +195,12 @@ def _leads_a_full_life(deployment: Deployment, node: Program, keep: Path) -> Non
 
 
 def test_a_second_server_of_the_same_federation_is_refused(deployment: Deployment) -> None:
-    ended = run_atoll("federation", "server", deployment.layout.folder)
-    assert ended.returncode == 2 and "[already-running]" in ended.stderr
+    with refused(SiteError, "already-running", deployment.layout.folder):
+        serve(deployment.layout, lambda _: None, lambda: False)
 
 
 def test_a_taken_port_is_named(tmp_path: Path, deployment: Deployment) -> None:
     ports = deployment.layout.port, deployment.layout.superlink_port
-    made = run_atoll(
-        *("federation", "init", tmp_path / "other", "--sites", "a", "--host", "localhost"),
-        *("--port", ports[0], "--superlink-port", ports[1]),
-    )
-    assert made.returncode == 0
-    ended = run_atoll("federation", "server", tmp_path / "other")
-    assert ended.returncode == 2 and f"port {ports[1]}" in ended.stderr and "[port-in-use]" in ended.stderr
+    layout = create_federation(tmp_path / "other", ["a"], "localhost", *ports)
+    with refused(SiteError, "port-in-use", f"port {ports[1]}", "federation.toml"):
+        serve(layout, lambda _: None, lambda: False)

@@ -14,6 +14,7 @@ import pytest
 from atoll.deploy.control import status
 from atoll.deploy.supervisor import descendants
 from atoll.run.reader import load
+from deploy.conftest import SITES
 from deployment import Deployment, Program, run_atoll, wait_for, write_rows
 from outcomes import outcome
 from programs import rounds_done
@@ -21,8 +22,8 @@ from programs import rounds_done
 pytestmark = pytest.mark.deploy
 
 # A round is one exchange, which counts test rows too. Without validation rows the end has one less.
-QUICK = ("--set", "fedavg.epochs=1", "--set", "data.split=[0.8,0.0,0.2]")
-QUICK = (*QUICK, "--set", "fedavg.hidden=[8]", "--set", "engine.wait=60")
+SMALL = ("--set", "fedavg.epochs=1", "--set", "data.split=[0.8,0.0,0.2]", "--set", "fedavg.hidden=[8]")
+QUICK = (*SMALL, "--set", "engine.wait=60")
 # Far above what an idle machine needs: each message starts a Python that imports Flower.
 LONG = 600.0
 
@@ -61,14 +62,15 @@ def tasks(program: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(joined: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What two rounds give that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    done = run_atoll(*arguments(joined, folder, 2), seconds=LONG)
+def whole(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two rounds give that nobody disturbs: the same as with the sites' files in one place."""
+    folder = tmp_path_factory.mktemp("whole")
+    for site in SITES:
+        write_rows(folder / "together" / f"{site}.csv")
+    words = ("run", "fedavg", "--data", folder / "together", "--rounds", 2, "--workers", 0, "--out", folder / "run")
+    done = run_atoll(*words, *SMALL, seconds=LONG)
     assert done.returncode == 0, done.stderr
-    accounts = {site.name: site.account for site in status(joined.layout).sites}
-    assert accounts == load(folder).clients and all(own["used"] == own["asked"] for own in accounts.values())
-    return outcome(load(folder))
+    return outcome(load(folder / "run"))
 
 
 def test_a_killed_server_program_is_resumed_to_the_same_result(
@@ -132,15 +134,17 @@ def test_rounds_end_by_quorum_when_a_node_is_killed_and_it_is_used_again(joined:
     assert set(load(run).result["candidates"][0]["clients"]) == {"north", "south", "west"}
 
 
-def test_64_megabytes_go_through(joined: Deployment, tmp_path: Path) -> None:
-    """2 x 4000 + 4000 x 4000 + 4000 x 2 weights and 8002 biases: 16,024,002 of four bytes each way."""
-    options = ("--set", "fedavg.hidden=[4000, 4000]", "--set", "fedavg.lr=0.001", "--set", 'data.only=["north"]')
-    done = run_atoll(*arguments(joined, tmp_path / "run", 1, *options), seconds=LONG)
+@pytest.mark.parametrize("hidden", [2000, pytest.param(4000, marks=pytest.mark.soak)])
+def test_many_megabytes_go_through(joined: Deployment, tmp_path: Path, hidden: int) -> None:
+    """16 or 64 of them each way: four and thirteen of the pieces into which Flower cuts a message."""
+    options = ("--set", f"fedavg.hidden=[{hidden}, {hidden}]", "--set", "fedavg.lr=0.001")
+    done = run_atoll(*arguments(joined, tmp_path / "run", 1, *options, "--set", 'data.only=["north"]'), seconds=LONG)
     assert done.returncode == 0, done.stderr
     (event,) = events(tmp_path / "run")
-    assert event["ledger"]["bytes_up"] > 64_000_000 and event["ledger"]["bytes_down"] > 64_000_000
+    weights = hidden * hidden + 6 * hidden + 2  # of the layers 2 x hidden, hidden x hidden, hidden x 2, and biases
+    assert min(event["ledger"]["bytes_up"], event["ledger"]["bytes_down"]) > 4 * weights
     model = load(tmp_path / "run").model("high")
-    assert sum(weight.numel() for weight in model.parameters()) == 16_024_002
+    assert sum(weight.numel() for weight in model.parameters()) == weights
 
 
 @pytest.mark.soak
@@ -205,8 +209,28 @@ def test_a_private_run(joined: Deployment, tmp_path: Path) -> None:
     assert (
         "privacy: 1 trainings and 3 counts of each client are projected to spend epsilon" in done.stdout + done.stderr
     )
+    accounts = {site.name: site.account for site in status(joined.layout).sites}
+    assert accounts == load(tmp_path / "run").clients
+    assert all(own["used"] == own["asked"] > 0 for own in accounts.values())
     spent = load(tmp_path / "run").result["privacy"]["clients"]
     for site, own in spent.items():
         lines = (joined.layout.bundles / site / "work" / "privacy.jsonl").read_text().splitlines()
         charged = [json.loads(line) for line in lines if "releases" in line]
         assert 0 < own["epsilon"] <= 20 and {line["releases"][0][0] for line in charged} == {"train", "validation"}
+
+
+@pytest.mark.soak
+def test_a_federation_without_a_proxy(tmp_path: Path) -> None:
+    """The site reaches the SuperLink itself, with the same certificate and key; `doctor` misses no nginx."""
+    plain = Deployment.make(tmp_path, ["north", "south"], with_proxy=False)
+    try:
+        plain.start_server()
+        assert not named(plain.server.process.pid, "nginx")
+        for site in plain.layout.sites:
+            plain.join(site, write_rows(tmp_path / "data" / site / "rows.csv")).says("connected to", 300)
+        doctor = run_atoll("doctor", "--federation", plain.layout.folder)
+        assert doctor.returncode == 0 and "nginx" not in doctor.stdout, doctor.stdout
+        done = run_atoll(*arguments(plain, tmp_path / "run", 1), seconds=LONG)
+        assert done.returncode == 0 and set(load(tmp_path / "run").clients) == {"north", "south"}, done.stderr
+    finally:
+        plain.kill()

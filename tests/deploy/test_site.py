@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from atoll.core import wire
 from atoll.core.messages import ClientInfo, Payload, Reply, Task, Tensors
-from atoll.deploy.flower.executor import with_hint
+from atoll.deploy.flower.executor import run_task, with_hint
 from atoll.deploy.limits import Limits
 from atoll.deploy.node_store import MemoryFolder, MemoryLost, TensorFolder, run_folder, sweep_runs
 from atoll.deploy.site import Site, SiteNode
@@ -219,7 +221,9 @@ def test_a_disk_that_fills_up_holds_no_parts_of_tensors(tmp_path: Path, monkeypa
     assert list(TensorFolder(tmp_path)) == list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_is_full_before_anything_of_atoll_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_is_full_before_anything_of_atoll_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flower unpacks the app for each message: its failure is a line at the site, and what the server is sent."""
 
     def install(*_: object, number: int) -> None:
@@ -232,6 +236,26 @@ def test_a_disk_that_is_full_before_anything_of_atoll_runs(capsys: pytest.Captur
     with pytest.raises(PermissionError):
         with_hint(install)(b"app", number=errno.EACCES)
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "write", lambda _: install(number=errno.ENOSPC))  # the log is on the same disk
+    with refused(SiteError, "disk-full", "free some"):
+        with_hint(install)(b"app", number=errno.ENOSPC)
+
+
+def test_a_fork_that_can_print_nothing_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on as a second executor."""
+
+    def fails(**_: object) -> None:
+        raise RuntimeError("on a full disk")
+
+    monkeypatch.setattr("flwr.supernode.runtime.run_clientapp.run_clientapp", fails)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            sys.stderr = open("/dev/full", "w", buffering=1)  # noqa: SIM115
+            run_task(SimpleNamespace(runtime_api_address="", token="", insecure=True, parent_pid=None))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
 
 
 def test_data_stays_in_memory_for_one_preparation(tmp_path: Path) -> None:

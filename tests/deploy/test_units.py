@@ -12,7 +12,8 @@ import pytest
 from atoll.deploy import create
 from atoll.deploy.bundle import Bundle
 from atoll.deploy.units import install_server, install_site, user_units
-from deployment import run_atoll, write_rows
+from deploy.test_commands import done, typed
+from deployment import write_rows
 
 
 def verified(unit: Path) -> None:
@@ -37,18 +38,19 @@ def test_units_are_accepted_by_systemd(tmp_path: Path) -> None:
     verified(site)
 
 
-def test_the_commands_write_units_and_say_how_to_start_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_write_units_and_say_how_to_start_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     layout = create.create_federation(tmp_path / "federation", ["north"], "localhost", 8443)
-    done = run_atoll("federation", "install", layout.folder)
-    assert done.returncode == 0 and "systemctl --user enable --now" in done.stdout.replace("\n", " "), done.stderr
-    data = write_rows(tmp_path / "rows.csv")
-    joined = run_atoll("site", "install", layout.bundles / "north", "--data", data, "--share-labels")
-    assert joined.returncode == 0 and "what stays here: every row" in joined.stdout, joined.stderr
+    assert "systemctl --user enable --now" in done(monkeypatch, capsys, "federation", "install", layout.folder)
+    words = ("site", "install", layout.bundles / "north", "--data")
+    said = done(monkeypatch, capsys, *words, write_rows(tmp_path / "rows.csv"), "--share-labels")
+    assert "what stays here: every row" in said
     assert "labels = true" in (layout.bundles / "north" / "site.toml").read_text()
     assert sorted(path.name for path in user_units().iterdir()) == [
         "atoll-federation-8443.service",
         "atoll-site-north.service",
     ]
-    refused = run_atoll("site", "install", layout.bundles / "north", "--data", tmp_path / "nothing")
-    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    code, said = typed(monkeypatch, capsys, *words, tmp_path / "nothing")
+    assert code == 2 and len(said.splitlines()) == 1

@@ -114,6 +114,18 @@ class TestRay(EngineContract):
         super().test_replies_come_in_task_order()
 
     @pytest.mark.soak
+    def test_the_slowest_first_does_not_change_the_order(self) -> None:
+        super().test_the_slowest_first_does_not_change_the_order()
+
+    @pytest.mark.soak
+    def test_a_quorum_is_of_the_last_send_and_late_replies_come_along(self) -> None:
+        super().test_a_quorum_is_of_the_last_send_and_late_replies_come_along()
+
+    @pytest.mark.soak
+    def test_what_a_client_holds_is_not_sent_again(self) -> None:
+        super().test_what_a_client_holds_is_not_sent_again()
+
+    @pytest.mark.soak
     def test_older_rounds_come_first(self) -> None:
         super().test_older_rounds_come_first()
 

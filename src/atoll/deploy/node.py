@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from atoll.deploy import certificates
@@ -24,6 +26,8 @@ from atoll.training.determinism import ENVIRONMENT
 
 BEAT = 0.2
 LOOK = 15.0  # seconds between checks whether the server can be reached
+FULL = 50_000_000  # bytes; a disk with fewer free is reported
+RESTART = 5.0  # seconds before a node that ended is started again; longer each time
 AGAIN = 10.0  # seconds between attempts to reach a server that does not answer
 # What is seen of a server while it or a proxy before it is starting.
 STARTING = frozenset({"server-unreachable", "tls-failed", "not-our-server"})
@@ -55,7 +59,7 @@ def run_node(
             return
         environment = flower_environment(bundle.work / "flower")
         own_executor = executor.install(bundle.work / "programs", environment)
-        part = Part("node", lambda: command(bundle), own_executor, bundle.work, bundle.log, first_pause=5.0)
+        part = Part("node", lambda: command(bundle), own_executor, bundle.work, bundle.log, first_pause=RESTART)
         own = worker_command(bundle, data)
         worker = Part("worker", lambda: own, environment | ENVIRONMENT, bundle.work, bundle.log, first_pause=0.2)
         try:
@@ -121,6 +125,7 @@ class _Watch:
         self.follower = LogReader.at_end(bundle.log)
         self.fault: str | None = None  # what is wrong between here and the server: a code, or `starting`
         self.connected = False  # at least once since the start
+        self.full = False  # the disk, at the last look
         self.exit_code = 0  # Flower's own, from the log: the system's exit codes are too small for it
         self.refused_since: float | None = None
         self.next_look = time.monotonic() + LOOK
@@ -144,7 +149,8 @@ class _Watch:
     def _read(self, line: str) -> None:
         """A line of the node's log."""
         if found := re.search(r"SuperNode ID: (\d+)", line):
-            replace_file(self.bundle.work / "node.json", json.dumps({"id": int(found[1])}).encode())
+            with suppress(OSError):  # a full disk is reported by the next look
+                replace_file(self.bundle.work / "node.json", json.dumps({"id": int(found[1])}).encode())
             self.connected, self.refused_since = True, None
             site = self.bundle.site
             self.say(f"connected to {site.server} as site '{site.name}'; stop with Ctrl-C")
@@ -187,6 +193,14 @@ class _Watch:
             again = f"{join_address(*self.address)} can be reached again"
             self.say(again if fault is None else f"{fault.text}; still trying")
         self.fault = code
+        self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        """On a full disk neither Flower nor a task may be able to write a line to the log."""
+        free = shutil.disk_usage(self.bundle.work).free
+        if free < FULL and not self.full:
+            self.say(f"only {free / 1e6:,.0f} MB are free on the disk of {self.bundle.work}; free some, or tasks fail")
+        self.full = free < FULL
 
 
 def _pause(seconds: float, stop: Stop) -> None:

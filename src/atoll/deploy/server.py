@@ -37,7 +37,7 @@ def serve(layout: Layout, say: Say, stop: Stop, with_proxy: bool = True) -> None
 
     def tell(text: str) -> None:
         say(text)
-        with open(layout.log, "a", encoding="utf-8") as file:
+        with suppress(OSError), open(layout.log, "a", encoding="utf-8") as file:  # a full disk does not end the server
             file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n")
 
     with hold(layout.state, f"the server of {layout.folder}"):

@@ -108,7 +108,11 @@ class Part:
     def _shorten_log(self) -> None:
         """Copy a log that is too large and empty it. Programs append, so they need not reopen it."""
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
-            shutil.copyfile(self.log, self.log.with_suffix(".old.log"))
+            old = self.log.with_suffix(".old.log")
+            try:
+                shutil.copyfile(self.log, old)
+            except OSError:  # no room for a copy: the log must not be what fills the disk
+                old.unlink(missing_ok=True)
             os.truncate(self.log, 0)
 
     def stop(self) -> None:

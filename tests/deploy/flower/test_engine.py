@@ -17,6 +17,7 @@ from atoll.report.terminal import NoProgress
 from atoll.run import launch
 from atoll.run.reader import load
 from deploy.flower.three_sites import NAMES, ThreeSites
+from deploy.test_commands import done
 from refusals import refused
 
 
@@ -26,7 +27,11 @@ def sites(tmp_path: Path) -> ThreeSites:
 
 
 def test_what_is_known_of_sites_after_a_run_data_that_changed_and_an_estimate(
-    tmp_path: Path, sites: ThreeSites, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    sites: ThreeSites,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     layout = create_federation(tmp_path / "federation", NAMES, "localhost", 9443)
     experiment = sites.experiment("fedavg", "flower", rounds=1, hidden=[4])
@@ -55,6 +60,11 @@ def test_what_is_known_of_sites_after_a_run_data_that_changed_and_an_estimate(
     ledger = load(tmp_path / "2").result["ledger"]
     found, _ = launch.estimate(experiment, open_engine=from_last_run)
     assert (found.total.bytes_down, found.total.client_macs) == (ledger["bytes_down"], ledger["client_macs"])
+    messages = max(own.messages for own in found.clients.values())
+    words = ("run", "fedavg", "--federation", layout.folder, "--rounds", 1, "--estimate", "--bandwidth", 8)
+    settings = ("fedavg.hidden=[4]", "data.label='outcome'", "data.split=[0.5,0.25,0.25]")
+    said = done(monkeypatch, capsys, *words, *(word for setting in settings for word in ("--set", setting)))
+    assert f"on real sites: up to {5 * messages} s more" in said and "at 8 Mbit/s" in said
     shutil.rmtree(tmp_path / "2")
     with refused(ConfigError, "estimate-on-sites", "north, south, west", "--data"):
         launch.estimate(experiment, open_engine=from_last_run)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def with_hint(install: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             places = f"{tempfile.gettempdir()} or {os.environ.get('FLWR_HOME', '~/.flwr')}"
             text = f"no space is left on the disk of {places}; free some there"
-            sys.stderr.write(f"atoll: {text}\n")
+            with suppress(OSError):  # the log may be on the same disk
+                sys.stderr.write(f"atoll: {text}\n")
             raise SiteError(text, code="disk-full") from problem
 
     return installed
@@ -92,22 +94,23 @@ def run_task(spec: Any) -> None:
     from flwr.supernode.runtime.run_clientapp import run_clientapp
 
     code = 1
-    try:
-        run_clientapp(
-            runtime_api_address=spec.runtime_api_address,
-            token=spec.token,
-            insecure=spec.insecure,
-            parent_pid=spec.parent_pid,
-            runtime_dependency_install=False,
-        )
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:  # a fork must not go on in its parent's loop
-        traceback.print_exc()
-    finally:
+    try:  # whatever happens, even that nothing can be printed: a fork must not go on in its parent's loop
+        try:
+            run_clientapp(
+                runtime_api_address=spec.runtime_api_address,
+                token=spec.token,
+                insecure=spec.insecure,
+                parent_pid=spec.parent_pid,
+                runtime_dependency_install=False,
+            )
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
+    finally:
         os._exit(code)
 
 

@@ -7,6 +7,7 @@ setting `folder` says where the worker's socket is.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -36,7 +37,8 @@ def reply(message: Message, context: Context) -> Message:
     except (SiteError, OSError) as problem:
         from atoll.core import wire
 
-        sys.stderr.write(f"atoll: {problem}\n")
+        with suppress(OSError):  # the disk of the log may be full
+            sys.stderr.write(f"atoll: {problem}\n")
         answer = wire.encode({"error": " ".join(str(problem).split())}, digests=False)
     return Message(content(answer), reply_to=message)
 
