@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,8 @@ def test_the_lead_is_in_standard_errors_of_the_mean(
 ) -> None:
     errors = {"best": 0.20, "same-1": 0.25, "same-2": 0.27, "any-1": 0.18, "any-2": 0.22, "resnet18": 0.15}
 
-    class Finished:
-        result = {"candidates": [{"id": name, "objectives": {"test_error": one}} for name, one in errors.items()]}
-
-    monkeypatch.setattr(random_cells, "load", lambda place: Finished)
+    candidates = [{"id": name, "objectives": {"test_error": one}} for name, one in errors.items()]
+    monkeypatch.setattr(random_cells, "load", lambda place: SimpleNamespace(result={"candidates": candidates}))
     random_cells.result(tmp_path)
     same, other, resnet = capsys.readouterr().out.splitlines()
     # The two of the same size differ by 2 points: their standard error is 1 point, and 26 % is 6 of them above 20 %.
