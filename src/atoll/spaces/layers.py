@@ -26,7 +26,8 @@ class Conv2d(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.stride == (1, 1) or not (self.kernel_size == (1, 1) or self.dilation == self.stride):
+        subsamples = self.kernel_size == (1, 1) or self.dilation == self.stride
+        if self.stride == (1, 1) or not subsamples or isinstance(self.padding, str):
             return super().forward(x)
         (down, across), (above, left) = self.stride, self.padding
         if above % down or left % across:
