@@ -49,6 +49,13 @@ def test_what_fixed_networks_send_is_known_before(
     assert (found.rounds, lines) == (3, [])
 
 
+def test_who_holds_official_test_rows_only_is_no_client() -> None:
+    data = made_table(test=DATA.client(DATA.names[0]).part("train"))
+    assert data.benchmark
+    found, _ = launch.estimate(experiment("fedavg", {"rounds": 1, "hidden": [8]}), data=data)
+    assert list(found.clients) == list(data.names)
+
+
 def test_the_command_trains_nothing(tmp_path: Path) -> None:
     words = ("run", "fedavg", "--data", "digits", "--clients", 3, "--rounds", 2, "--out", tmp_path / "run")
     ended = run(*words, "--estimate", "--bandwidth", 8)

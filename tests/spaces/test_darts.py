@@ -224,6 +224,15 @@ def test_a_factorised_reduction_sees_every_second_pixel_and_those_between(side: 
         assert odd[-1].tolist() == [0.0, 0.0, 0.0] and odd[:, -1].tolist() == [0.0, 0.0, 0.0]
 
 
+def test_the_gradient_of_a_factorised_reduction_is_stored_as_its_image() -> None:
+    from atoll.spaces.darts.cells import FactorisedReduction
+    from atoll.spaces.darts.layers import CellLayer
+
+    x = torch.ones(2, 4, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+    (gradient,) = torch.autograd.grad(FactorisedReduction(CellLayer("halve", 4, 4, stride=2))(x).sum(), x)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_a_calibrated_network_works_on_a_single_image() -> None:
     arch = darts.from_genotype(
         darts.supernet([1, 8, 8], 3, channels=2, cells=3), darts.random_genotype(np.random.default_rng(0))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from atoll.errors import ArchitectureError
 from atoll.spaces import build, cost, skeleton
@@ -153,3 +154,43 @@ def test_a_pointwise_convolution_with_a_stride_is_exact(inputs: int, outputs: in
     assert torch.allclose(y.double(), wanted, atol=1e-5)
     assert torch.allclose(by_weight.double(), exact[0], atol=1e-4)
     assert torch.allclose(by_image.double(), exact[1], atol=1e-4)
+
+
+class Convolutions(TorchDispatchMode):
+    """Strides and dilations of the convolutions that torch computes, with their backward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[Any, ...]] = set()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operation.overloadpacket is torch.ops.aten.convolution:
+            self.seen.add((tuple(args[3]), tuple(args[5])))
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kernel", "size"), [(3, 8), (5, 8), (3, 7), (5, 9)])
+def test_a_convolution_dilated_by_its_stride_reads_a_subsampled_image(kernel: int, size: int) -> None:
+    """Exact, with a gradient in the order of the image, and without torch's slow backward pass."""
+    rng = np.random.default_rng(0)
+    layer = Conv2d(6, 6, kernel, stride=2, padding=kernel - 1, dilation=2, groups=6, bias=False)
+    x = torch.tensor(rng.normal(size=(4, 6, size, size)), dtype=torch.float32).to(memory_format=torch.channels_last)
+    x.requires_grad_()
+    with Convolutions() as convolutions:
+        y = layer(x)
+    assert convolutions.seen == {((1, 1), (1, 1))}
+    by_weight, by_image = torch.autograd.grad(y.sin().sum(), [layer.weight, x])
+    assert by_image.is_contiguous(memory_format=torch.channels_last)
+    weight, image = layer.weight.double().detach().requires_grad_(), x.double().detach().requires_grad_()
+    wanted = torch.nn.functional.conv2d(image, weight, stride=2, padding=kernel - 1, dilation=2, groups=6)
+    exact = torch.autograd.grad(wanted.sin().sum(), [weight, image])
+    assert y.shape == wanted.shape and torch.allclose(y.double(), wanted, atol=1e-5)
+    assert torch.allclose(by_weight.double(), exact[0], atol=1e-4)
+    assert torch.allclose(by_image.double(), exact[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [{"padding": 1, "dilation": 2}, {"padding": 2, "dilation": 1}, {"padding": 1}])
+def test_other_strided_convolutions_are_torch_s_own(window: dict[str, int]) -> None:
+    layer = Conv2d(2, 3, 3, stride=2, **window)
+    x = torch.tensor(np.random.default_rng(0).normal(size=(2, 2, 9, 8)), dtype=torch.float32)
+    assert torch.equal(layer(x), torch.nn.functional.conv2d(x, layer.weight, layer.bias, stride=2, **window))

@@ -64,7 +64,9 @@ def rehearse(method: Method[Any], federation: Federation, transport: Rehearsal, 
     federation.begin(state.round + 1)
     method.results(state, federation, stream(seed, "results"))
     busiest = [max(own.values(), default=0) for own in transport.rounds.values()]
-    return Estimate(state.round, federation.ledger.total(), transport.clients, busiest)
+    names = [info.name for info in federation.clients()]  # without those who only hold an official test set
+    clients = {name: transport.clients[name] for name in names if name in transport.clients}
+    return Estimate(state.round, federation.ledger.total(), clients, busiest)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from atoll.spaces.darts.layers import ENDS, INPUTS, NODES, NONE, OPERATIONS, CellLayer, Part, edges_into, operation
 from atoll.spaces.darts.plan import CellPlan
-from atoll.spaces.layers import Conv2d
+from atoll.spaces.layers import Conv2d, pixels
 from atoll.spaces.norm import AffineBatchNorm, BatchNorm
 
 
@@ -29,7 +29,7 @@ class FactorisedReduction(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         shifted = functional.pad(x, (0, width % 2, 0, height % 2)) if height % 2 or width % 2 else x
-        return torch.cat([self.even(x), self.odd(shifted[:, :, 1:, 1:])], dim=1)
+        return torch.cat([self.even(x), self.odd(pixels(shifted, slice(1, None), slice(1, None)))], dim=1)
 
 
 def make_part(part: Part) -> nn.Module:
