@@ -75,7 +75,7 @@ class FaultSettings(BaseModel):
 
 
 def struck_clients(rule: FaultRule, number: int, names: Sequence[str], seed: int) -> frozenset[str]:
-    """The clients that a rule strikes: those it names, or a share of all, drawn by the seed. A rule that strikes nobody
+    """The clients that a rule strikes: those it names, or a share of all, drawn by the seed. A rule that strikes none
     is refused: a run without faults must not pass for one that stood them."""
     if rule.last is not None and rule.last < rule.first:
         raise ConfigError(
