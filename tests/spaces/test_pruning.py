@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch_pruning
 from torch import Tensor, nn
 
 from atoll.core.messages import Tensors
@@ -20,6 +19,7 @@ from atoll.spaces.pruned.pruning import Unit, filter_norms, merged, narrowed, pr
 from atoll.spaces.pruned.space import describe, from_fixed
 from atoll.training.networks import load, network
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated, batch, weighted
+from pruning_oracle import dependency_graph
 from refusals import refused
 
 CONVNET = {"space": "fixed", "model": "convnet", "input": [3, 16, 16], "classes": 5, "widths": [5, 4, 6, 3, 4, 7]}
@@ -134,7 +134,7 @@ def test_torch_pruning_cuts_the_same(source: Any, name: str, keep: int) -> None:
     gone = [index for index, row in enumerate(before) if row.tobytes() not in left]
     assert len(gone) == len(before) - len(after) > 0
     x = batch(6, tuple(arch["input"]))
-    graph = torch_pruning.DependencyGraph().build_dependency(module, (x,), verbose=False)
+    graph = dependency_graph(module, x)
     target = module.get_submodule(name)
     handler = graph.get_pruner_of_module(target).prune_out_channels
     graph.get_pruning_group(target, handler, gone).prune()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch_pruning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
@@ -26,6 +25,7 @@ from atoll.spaces.pruned.pruning import Unit, prune, units
 from atoll.spaces.pruned.space import describe, from_fixed
 from atoll.training.networks import load
 from made_modules import CLASSES, SHAPE, Grouped, GroupNormed, Joined, Repeated
+from pruning_oracle import dependency_graph
 
 SIDE = 4  # of every image: all convolutions are 1x1
 
@@ -51,7 +51,7 @@ def coupled_by_torch_pruning(plan: NetworkPlan, places: dict[Side, Array]) -> It
     with torch.device("meta"), torch.enable_grad():
         network = Marked(plan)
         batch = torch.empty((2, *plan.input), requires_grad=True)
-        graph = torch_pruning.DependencyGraph().build_dependency(network, (batch,), verbose=False)
+        graph = dependency_graph(network, batch)
     names = dict(zip(network.layers, plan.layers, strict=True))
 
     def side_of(module: Any, direction: str) -> Side | None:
