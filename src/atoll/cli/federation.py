@@ -205,7 +205,7 @@ def remove(folder: Folder, name: SiteName) -> None:
     aside = remove_site(Layout.open(folder), name)
     tell(f"site {name} is no longer part of the federation; its key is rejected from now on")
     if aside is not None:
-        tell(f"what its node has stored here is in {aside}; delete it if nobody needs it")
+        tell(f"what its node has stored here is in {aside}; delete it if it is not needed")
 
 
 @app.command()

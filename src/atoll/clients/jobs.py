@@ -160,7 +160,7 @@ def noise_of(client: Client) -> np.random.Generator:
 def evaluate(payload: Payload, client: Client) -> Payload:
     """The confusion matrix and the summed loss of a network on one `part` of the client's rows.
 
-    With `privacy` only right and wrong rows are told apart: a matrix of one row, `[[correct, wrong]]`, with noise.
+    With `privacy` only right and wrong rows are distinguished: a matrix of one row, `[[correct, wrong]]`, with noise.
     """
     x, y = client.data.part(payload["part"])
     module = networks.network(payload["architecture"], client.device)
@@ -173,7 +173,7 @@ def evaluate(payload: Payload, client: Client) -> Payload:
 
 
 def _noisy(counts: Array, payload: Payload, rows: int, client: Client, networks: int) -> Array:
-    """One row changes the counts of so many networks by the root of their number, as an L2 norm."""
+    """One row changes the counts of this many networks by the root of their number, as an L2 norm."""
     deviation = payload["privacy"]["counts"] * math.sqrt(networks)
     return private.noisy_counts(counts, deviation, rows, noise_of(client))
 
@@ -181,7 +181,7 @@ def _noisy(counts: Array, payload: Payload, rows: int, client: Client, networks:
 def evaluate_delivered(payload: Payload, client: Client) -> Payload:
     """The confusion matrices of finished networks, with fixed batch norm statistics, on one `part`, in their order.
 
-    With `privacy` only right and wrong rows of each are told apart, as `evaluate` does, with noise.
+    With `privacy` only right and wrong rows of each are distinguished, as `evaluate` does, with noise.
     """
     x, y = client.data.part(payload["part"])
     counts, right = [], []

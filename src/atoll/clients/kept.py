@@ -2,8 +2,8 @@
 
 A measurement of many keys computes the batch norm statistics of all of them anyway, and only later the server knows
 which networks it wants ready for use. So clients keep the statistics in their memory, and the server asks for those of
-a few networks along with the next task: no second pass over the rows, no exchange of its own, and no statistics that
-nobody uses. Test rows of the same networks are counted in the same task, for the report.
+a few networks along with the next task: no second pass over the rows, no exchange of its own, and no unused
+statistics. Test rows of the same networks are counted in the same task, for the report.
 """
 
 from __future__ import annotations

@@ -114,5 +114,5 @@ def bounded_sums(values: Floats, low: Doubles, high: Doubles) -> Doubles:
 
 
 def sensitivity(inputs: int) -> float:
-    """By how much one row changes the sums of so many inputs at most (L2)."""
+    """By how much one row changes the sums of this many inputs at most (L2)."""
     return math.sqrt(1.25 * inputs)

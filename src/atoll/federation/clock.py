@@ -54,7 +54,7 @@ class Clock(Protocol):
         ...
 
     def limit(self, dispatcher: Dispatcher, orders: Collection[int], seconds: float) -> None:
-        """Give these tasks up if they are not answered within so many seconds, also when nobody waits for them any
+        """Give these tasks up if they are not answered within this many seconds, also when nothing waits for them any
         more. Tasks that have just been entered are not started yet."""
 
     def forget(self, reply: Reply) -> None:

@@ -61,7 +61,7 @@ class MethodConfig(BaseModel):
         return self
 
     def without_effect(self) -> list[str]:
-        """Settings that do nothing with these rounds, in words, for whoever starts the run."""
+        """Settings that do nothing with these rounds, in words, for the person who starts the run."""
         return []
 
 

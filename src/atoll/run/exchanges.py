@@ -44,7 +44,7 @@ def refuse_late(experiment: Experiment, able: Sequence[Late]) -> None:
 
 
 def refuse_unreachable(experiment: Experiment, participating: int) -> None:
-    """A dropout that hardly ever leaves as many clients as an exchange with so many waits for, or needs."""
+    """A dropout that hardly ever leaves as many clients as an exchange with this many waits for, or needs."""
     network, rules = experiment.simulation, experiment.engine.rules(("drop",))
     dropout = 0.0 if network is None else network.dropout
     for setting, value, clients, verb in (

@@ -309,7 +309,7 @@ def _preparations(engine: Engine) -> Callable[[str | None], Preparation]:
 
 
 def _refuse_faults_at_sites(experiment: Experiment) -> None:
-    """A site does the jobs of its methods only: nobody can make it fail on purpose."""
+    """A site does the jobs of its methods only: it cannot be made to fail on purpose."""
     rules = experiment.faults.rule if experiment.faults is not None else []
     kind = next((rule.kind for rule in rules if rule.kind in ON_CLIENT), None)
     if kind is not None and experiment.engine.name not in ("local", "ray"):
@@ -321,7 +321,7 @@ def _refuse_faults_at_sites(experiment: Experiment) -> None:
 
 
 def _refuse_unconfirmed(experiment: Experiment) -> None:
-    """Robust settings that the method has no use for are refused: they would promise what nobody does."""
+    """Robust settings that the method has no use for are refused: they would promise what is not done."""
     method = find_method(experiment.method)
     if experiment.robust.confirm and not method.confirms:
         raise ConfigError(

@@ -32,7 +32,7 @@ def read_file(path: Path) -> bytes:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A file of a run directory, open for reading. What is no ordinary file, such as a pipe that nobody writes to, or
+    """A file of a run directory, open for reading. What is no ordinary file, such as a pipe without a writer, or
     may not be read is `RunDamaged`; what is missing is a `FileNotFoundError`."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -98,7 +98,7 @@ class Prepared:
     rules: PreparationRules
 
     def moments(self, private: PrivateRows | None = None) -> Moments | None:
-        """What leaves the site for `scale = "federated"`; with `private` with noise that nobody can compute again."""
+        """What leaves the site for `scale = "federated"`; with `private` with noise that cannot be computed again."""
         if self.rules.scale != "federated":
             return None
         held = self.federated.client_rows
