@@ -37,6 +37,11 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         | {"halving": False, "inherit": False},
         {"finish": 0.33, "max_connections": "standard", "crowding": "log"},
     ),
+    "fedrl": (
+        "fedrl",
+        {"compensation_rule": "constant", "reward_rows": None, "choice": 0, "objective": "error"},
+        {"compensation_rule": "adaptive"},
+    ),
     "nevofed": (
         "nevofed",
         {"keep": "last", "patience": 0, "refine": 0.0, "polish": 0.0},
@@ -53,7 +58,7 @@ def test_off_in_paper_on_in_small_and_told(method: str) -> None:
         assert {name: getattr(settings, name) for name in wanted} == wanted
         assert [name for name, value in usual.items() if value == off[name]] == []
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {head}\n(.*?)^## ", text, re.S | re.M)
+    found = re.search(rf"^## {head}\n(.*?)(?:^## |\Z)", text, re.S | re.M)
     assert found is not None
     told = set(re.findall(r"`(\w+)(?: = [^`]*)?`", found[1]))
     parts = [name for name in find_method(method).Config.model_fields if re.match("(refine|polish|finish)", name)]
